@@ -1,0 +1,52 @@
+"""A decomposition with one implementation a slot: what a composition file holds."""
+
+from dataclasses import dataclass
+
+from mkevolve.data.candidate import Configuration
+from mkevolve.data.decomposition import Decomposition, Slot
+from mkevolve.data.measurement import Environment, Measurement
+
+FALLBACKS = ("eager", "compile")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEntry:
+    """What `check` found of one kernel file for one subgraph; the machine's side of a composition file.
+
+    `sha256` is of the file's bytes. `configurations` maps a variant name to the configuration chosen for it.
+    `evidence` is the id of the accepting evaluation.
+    """
+
+    id: str
+    path: str
+    sha256: str
+    subgraph: str
+    configurations: tuple[tuple[str, Configuration], ...]
+    evidence: str
+    measurement: Measurement | None = None
+    error: float | None = None
+    allowed: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChoice:
+    """A slot and what fills it: a kernel path, a `k_` id, `eager` or `compile`. `reason` says why a fall-
+    back.
+    """
+
+    slot: Slot
+    implementation: str
+    reason: str = ""
+    alternatives: tuple[tuple[str, Measurement | None], ...] = ()
+    fallback: Measurement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The whole file. `model` names how the module was made; `decomposition` says how it was cut."""
+
+    model: str
+    decomposition: Decomposition
+    slots: tuple[SlotChoice, ...]
+    kernels: tuple[KernelEntry, ...]
+    environment: Environment

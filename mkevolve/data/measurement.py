@@ -1,0 +1,102 @@
+"""Time and what it was obtained with: environments, chips, traffic, measurements."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mkevolve.data.candidate import Configuration
+from mkevolve.data.ids import content_id
+from mkevolve.data.verdict import Tier, Verdict
+
+
+class Clock(StrEnum):
+    """`device`: measured. `model`: estimated; the two never mix."""
+
+    DEVICE = "device"
+    MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Records rank only against records of the same environment. `driver` is empty on the model clock."""
+
+    clock: Clock
+    chip: str
+    driver: str
+    torch: str
+    triton: str
+    precision: str
+    verifier: str
+    cost_model: str
+
+    @property
+    def id(self) -> str:
+        return content_id("env", [str(getattr(self, f)) for f in self.__slots__])
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Counted in sampled program instances of one launch at one variant, by the interpreter.
+
+    `programs` instances of `total` were run. Bytes are sums over the sampled instances: `load_bytes` and
+    `store_bytes` as requested by unmasked lanes, `*_sectors` the distinct 32-byte sectors that each request
+    touches (summed over requests), `unique_*` the distinct bytes per buffer over all sampled instances
+    together. `flops` counts two per multiply-add of each dot by operand dtype; `scalar_ops` elementwise
+    floating-point operations.
+    """
+
+    kernel: str
+    programs: int
+    total: int
+    load_bytes: int
+    store_bytes: int
+    load_sectors: int
+    store_sectors: int
+    unique_load_bytes: int
+    unique_store_bytes: int
+    dot_flops: tuple[tuple[str, int], ...] = ()
+    scalar_ops: int = 0
+    special_ops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A time in microseconds with its spread: 10 % / 90 % quantiles, or the cost model's band.
+
+    `terms` shows what made it up (name, microseconds or a share), for the report.
+    """
+
+    clock: Clock
+    us: float
+    low: float
+    high: float
+    terms: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One row of the ledger: what was found for (subgraph, candidate, configuration, environment, tier).
+
+    `seconds` is what it cost; budgets are recomputed from these rows.
+    """
+
+    subgraph: str
+    candidate: str
+    configuration: Configuration
+    environment: str
+    tier: Tier
+    verdict: Verdict
+    measurement: Measurement | None
+    seconds: float
+
+    @property
+    def id(self) -> str:
+        return content_id(
+            "e",
+            [
+                self.subgraph,
+                self.candidate,
+                self.configuration.text(),
+                self.environment,
+                self.tier.value,
+            ],
+        )

@@ -1,0 +1,93 @@
+"""The launch plan: what one candidate launches for one variant and configuration, and what the compiler
+made of it.
+"""
+
+from dataclasses import dataclass
+
+from mkevolve.data.graph import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor that the plan touches: `x0` (activation), `q0` (result of `prepare`), `t0` (allocated by
+    `run`).
+
+    `fill` is None for `empty*` and for inputs, else the value that the allocation starts with.
+    """
+
+    name: str
+    spec: TensorSpec
+    fill: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArg:
+    """A pointer argument: `offset` elements into the storage of a buffer."""
+
+    buffer: str
+    offset: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One matrix product found in the IR; `precision` is ieee, tf32, tf32x3 or, for 16-bit operands,
+    `native`.
+    """
+
+    operand: str
+    accumulator: str
+    precision: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Per-program resources from the compiled binary: 32-bit registers a thread, spilled bytes a thread,
+    shared bytes.
+    """
+
+    registers: int
+    spills: int
+    shared: int
+    num_warps: int
+    num_stages: int
+    num_ctas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch. `signature` maps each run-time argument to its Triton type with specialisation."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    args: tuple[TensorArg | bool | int | float | None, ...]
+    signature: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, str], ...]  # constexpr name -> repr
+    resources: Resources
+    dots: tuple[Dot, ...] = ()
+    instructions: tuple[tuple[str, int], ...] = ()  # counts of interesting instruction kinds in the binary
+
+    @property
+    def programs(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A returned tensor: a view of a buffer."""
+
+    buffer: str
+    offset: int
+    spec: TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """Everything that happens on the device in one call of `run`, in order."""
+
+    variant: str
+    chip: str
+    buffers: tuple[Buffer, ...]
+    launches: tuple[Launch, ...]
+    outputs: tuple[Output, ...]

@@ -1,0 +1,1 @@
+"""Where search workers run: in this process, or on Ray."""

@@ -1,0 +1,162 @@
+"""The roles that plug in: one verb each where possible, at most three. Implementations are final."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from mkevolve.data.candidate import Candidate, Configuration
+from mkevolve.data.chip import Chip
+from mkevolve.data.decomposition import Subgraph
+from mkevolve.data.graph import TensorSpec
+from mkevolve.data.measurement import Evaluation, Traffic
+from mkevolve.data.model import Precision
+from mkevolve.data.plan import LaunchPlan
+from mkevolve.data.verdict import Status
+
+if TYPE_CHECKING:
+    import torch
+
+Task = TypeVar("Task")
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRequest:
+    """What a proposer may know. `parents` are best first; `history` holds all evaluations of this subgraph.
+
+    At most `limit` candidates are wanted, none of them in `seen` (candidate ids).
+    """
+
+    subgraph: Subgraph
+    parents: tuple[Candidate, ...]
+    history: tuple[Evaluation, ...]
+    seen: frozenset[str]
+    limit: int
+    seed: int
+    chip: Chip
+    precision: Precision
+
+
+class Proposer(ABC):
+    """Makes candidates for a subgraph."""
+
+    @abstractmethod
+    def propose(self, request: ProposalRequest) -> tuple[Candidate, ...]:
+        """Return new candidates, best guess first; empty when there are no more.
+
+        Raises `ProposalError` naming the op when it covers this subgraph not at all.
+        """
+
+
+class Order(StrEnum):
+    """The order in which the interpreter runs program instances."""
+
+    FORWARD = "forward"
+    REVERSED = "reversed"
+    SHUFFLED = "shuffled"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call of a candidate. `key` is equal only for equal inputs, so that a backend may share them.
+
+    `params` go to `prepare` (or to `run` after the activations where there is none). `instances` is None to
+    run
+    every program instance, else at most that many of each launch: first, last, border and random ones.
+    `launch=False` disables every launch (no-op replay). Allocations are filled with poison number `poison`.
+    """
+
+    key: str
+    variant: str
+    activations: "tuple[torch.Tensor, ...]"
+    params: "tuple[torch.Tensor, ...]"
+    order: Order = Order.FORWARD
+    instances: int | None = None
+    launch: bool = True
+    poison: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What one call did. With `status` other than PASSED the rest is empty and `message` says why.
+
+    `outputs` are CPU tensors with the strides that the candidate returned; `written` (same shapes, bool;
+    None =
+    all) marks the elements that were stored, where only some instances ran. `inputs_changed` names inputs
+    whose bytes differ after the call (`x0`, `q1`); `state_changed` names global torch state.
+    """
+
+    status: Status
+    message: str = ""
+    outputs: "tuple[torch.Tensor, ...]" = ()
+    written: "tuple[torch.Tensor, ...] | None" = None
+    inputs_changed: tuple[str, ...] = ()
+    state_changed: tuple[str, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+    launches: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CompileJob:
+    """Record and compile one configuration for each of `variants` (name, activation specs, param specs)."""
+
+    source: str
+    configuration: Configuration
+    variants: tuple[tuple[str, tuple[TensorSpec, ...], tuple[TensorSpec, ...]], ...]
+    chip: Chip
+    deadline: float = 10.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class CompileResult:
+    """Plans, one a variant; or a status with the compiler's or candidate's message."""
+
+    status: Status
+    message: str = ""
+    plans: tuple[LaunchPlan, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """Run one configuration on several cases, in one child, in order; the first failing case ends it."""
+
+    source: str
+    configuration: Configuration
+    cases: tuple[Case, ...]
+    deadline: float = 60.0  # seconds for the whole job
+
+
+class Backend(ABC):
+    """Runs candidate code in children; never in this process."""
+
+    @abstractmethod
+    def compile(self, job: CompileJob) -> CompileResult:
+        """Record the launch plan and compile it ahead of time. Never raises for a candidate's fault."""
+
+    @abstractmethod
+    def run(self, job: RunJob) -> tuple[CaseResult, ...]:
+        """Return one result a case, up to and including the first that failed. Never raises for a
+        candidate's fault.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End every child; the object can be used again afterwards."""
+
+
+class Executor(ABC, Generic[Task, Record]):
+    """Runs search workers: `worker(task)` yields records as they arise."""
+
+    @abstractmethod
+    def run(
+        self, worker: Callable[[Task], Iterator[Record]], tasks: Iterable[Task]
+    ) -> Iterator[tuple[Task, Record]]:
+        """Yield (task, record) in completion order; a worker goes on only after its record was taken.
+
+        Closing the iterator ends every worker.
+        """

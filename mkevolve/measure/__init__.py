@@ -1,0 +1,1 @@
+"""Times: chip descriptions, roofline, cost model."""

@@ -1,0 +1,1 @@
+"""Built-in model families; siblings of one family share a file."""

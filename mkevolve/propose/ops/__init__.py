@@ -1,0 +1,1 @@
+"""Rule tables of the template proposer, one module per op family."""

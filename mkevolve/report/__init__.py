@@ -1,0 +1,1 @@
+"""What a person sees: the terminal table and the JSON object."""

@@ -1,0 +1,1 @@
+"""Beam search over candidates, stages, and the tuner of configurations."""

@@ -1,0 +1,1 @@
+"""The SQLite ledger; only the drivers write it."""
