@@ -1,0 +1,16 @@
+"""Search workers one after the other in this process."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from mkevolve.interfaces import Executor, Record, Task
+
+
+class SerialExecutor(Executor[Task, Record]):
+    """Runs each worker to its end before the next; nothing is started, so nothing has to be stopped."""
+
+    def run(
+        self, worker: Callable[[Task], Iterator[Record]], tasks: Iterable[Task]
+    ) -> Iterator[tuple[Task, Record]]:
+        for task in tasks:
+            for record in worker(task):
+                yield task, record

@@ -1,0 +1,39 @@
+"""The executors under their contract."""
+
+from pathlib import Path
+
+import pytest
+from executor_contract import ExecutorContract
+
+from mkevolve.executors.serial import SerialExecutor
+
+
+class TestSerialExecutor(ExecutorContract):
+    @pytest.fixture
+    def executor(self) -> SerialExecutor:
+        return SerialExecutor()
+
+
+class TestRayExecutor(ExecutorContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def executor(cls):
+        ray = pytest.importorskip("ray")
+        from mkevolve.executors.ray import RayExecutor
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # workers import the contract's functions
+            yield RayExecutor(workers=2)
+            ray.shutdown()
+
+    def test_tasks_run_at_once(self, executor) -> None:
+        seen = [task for task, _ in executor.run(_slow, ["a", "b"])]
+        assert set(seen[:2]) == {"a", "b"}  # not all of one before the other
+
+
+def _slow(task: str):
+    import time
+
+    for step in range(3):
+        time.sleep(0.2)
+        yield step
