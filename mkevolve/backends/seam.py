@@ -1,0 +1,265 @@
+"""The only module that touches private Triton names: a stub driver for a target chip, the interception of
+launches, and what the compiler's artefacts say.
+
+It works without a GPU: with the stub driver active, `JITFunction.run` in warm-up mode compiles for the target
+and never loads the binary. Seen to work on Triton 3.6 and 3.7.1.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import triton
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler.errors import CompilationError
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from mkevolve.backends.artefacts import count_instructions, cuda_usage, find_dots, hip_usage
+from mkevolve.backends.fault import CandidateFault
+from mkevolve.data.chip import Chip
+from mkevolve.data.plan import Dot, Resources
+from mkevolve.data.verdict import Status
+
+KernelValue = object
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Stands for a tensor where Triton specialises an argument: what a real allocation would have there.
+
+    `address` and `size` are in bytes; `size` is that of the whole storage.
+    """
+
+    dtype: torch.dtype
+    address: int
+    size: int
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def ptr_range(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One intercepted launch. `arguments` are the run-time ones, in order, as the candidate passed them."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    arguments: tuple[tuple[str, KernelValue], ...]
+    signature: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, str], ...]
+    resources: Resources
+    dots: tuple[Dot, ...]
+    instructions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What does not depend on the launch: the same for every launch of one binary."""
+
+    signature: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, str], ...]
+    resources: Resources
+    dots: tuple[Dot, ...]
+    instructions: tuple[tuple[str, int], ...]
+
+
+class _StubDriver:
+    """Answers what `JITFunction.run` asks of a driver on its way to the compiler, for a chip that is not
+    here.
+    """
+
+    def __init__(self, target: GPUTarget) -> None:
+        self._target = target
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("meta")
+
+
+def target_of(chip: Chip) -> GPUTarget:
+    """Triton's name of a chip."""
+    return GPUTarget(chip.backend, int(chip.arch) if chip.backend == "cuda" else chip.arch, chip.warp_size)
+
+
+@contextmanager
+def intercepted(
+    chip: Chip,
+    pointer: Callable[[torch.Tensor], Pointer],
+    launched: Callable[[Call], None],
+    path: str,
+) -> Iterator[None]:
+    """While active, every kernel launch is compiled for `chip` and handed to `launched` instead of run.
+
+    `pointer` says what a tensor argument would be on the device. `path` is the candidate's file, for line
+    numbers. A compiler error raises `CandidateFault`. Process-wide: for a child that does one job.
+    """
+    compile_only = JITFunction.run
+    facts: dict[str, _Facts] = {}
+
+    def run(self: JITFunction, *args: object, grid: object, warmup: bool, **kwargs: object) -> object:
+        bound = _bind(self, args, kwargs)
+        stand = {k: pointer(v) if isinstance(v, torch.Tensor) else v for k, v in bound.items()}
+        options = {k: v for k, v in kwargs.items() if k not in bound}
+        try:
+            kernel = compile_only(self, grid=(1,), warmup=True, **stand, **options)
+        except Exception as error:  # whatever the compiler raises is the candidate's fault
+            raise CandidateFault(Status.COMPILE_ERROR, explain(error, path)) from error
+        if warmup:
+            return kernel
+        if kernel.hash not in facts:
+            facts[kernel.hash] = _facts(self, kernel, chip, path)
+        found = facts[kernel.hash]
+        launched(
+            Call(
+                self.__name__,
+                grid_of(grid, bound),
+                tuple((name, bound[name]) for name, _ in found.signature),
+                found.signature,
+                found.constants,
+                found.resources,
+                found.dots,
+                found.instructions,
+            )
+        )
+        return kernel
+
+    tune, before = Autotuner.run, driver._active
+
+    def refuse(self: Autotuner, *args: object, **kwargs: object) -> object:
+        if len(self.configs) > 1:
+            raise CandidateFault(
+                Status.STATIC_ERROR, "triton.autotune with several configurations: use TUNABLES"
+            )
+        return tune(self, *args, **kwargs)
+
+    driver.set_active(_StubDriver(target_of(chip)))
+    JITFunction.run, Autotuner.run = run, refuse
+    try:
+        yield
+    finally:
+        JITFunction.run, Autotuner.run = compile_only, tune
+        driver._active = before  # `reset_active` would look for a GPU
+
+
+def warm() -> None:
+    """Do once what every first compile in a process pays for: the compiler's hash, LLVM's set-up, imports.
+
+    Runs no torch op and starts no thread, so the process may fork afterwards.
+    """
+    before = driver._active
+    driver.set_active(_StubDriver(GPUTarget("cuda", 90, 32)))
+    try:
+        cuda_usage(_nothing.warmup(1, grid=(1,)).asm["cubin"], knobs.nvidia.cuobjdump.path)
+    finally:
+        driver._active = before
+
+
+@triton.jit
+def _nothing(n):  # type: ignore[no-untyped-def]
+    pass
+
+
+def grid_of(grid: object, bound: Mapping[str, object]) -> tuple[int, int, int]:
+    """Evaluate a grid: a tuple, or a function of the kernel's arguments; missing dimensions are 1."""
+    given = grid(dict(bound)) if callable(grid) else grid
+    sizes = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(s, int) and s >= 0 for s in sizes):
+        raise CandidateFault(Status.RUNTIME_ERROR, f"grid {given!r} is not one to three sizes")
+    x, y, z = (*(int(s) for s in sizes), 1, 1)[:3]
+    return x, y, z
+
+
+def explain(error: BaseException, path: str) -> str:
+    """One line: the candidate's line number where it can be known, the compiler's reason, the source line."""
+    inner = error
+    while isinstance(inner.__cause__, CompilationError):
+        inner = inner.__cause__
+    if not isinstance(inner, CompilationError):
+        return f"{type(error).__name__}: {_first_line(str(error))}"
+    reason = inner.error_message or inner.__cause__ or type(inner).__name__
+    node, source = getattr(inner, "node", None), inner.src or ""
+    if node is None or not hasattr(node, "lineno"):
+        return f"{type(inner).__name__}: {_first_line(str(reason))}"
+    text = source.splitlines()[node.lineno - 1].strip() if source else ""
+    line = _line_in_file(path, source, node.lineno)
+    return f"line {line}: {_first_line(str(reason))} | {text}"
+
+
+def _bind(fn: JITFunction, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+    names = {k: v for k, v in kwargs.items() if k in fn.signature.parameters}
+    try:
+        bound = cast(inspect.Signature, fn.signature).bind(*args, **names)
+    except TypeError as error:
+        raise CandidateFault(Status.RUNTIME_ERROR, f"kernel {fn.__name__}: {error}") from error
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> _Facts:
+    source, names = kernel.src, list(fn.arg_names)
+    signature = []
+    for index, name in enumerate(names):
+        kind = source.signature[name]
+        if kind == "constexpr":
+            continue
+        if not isinstance(kind, str):
+            raise CandidateFault(
+                Status.RUNTIME_ERROR,
+                f"kernel {fn.__name__}: argument {name} is a tuple, which is not recorded",
+            )
+        marks = "".join(
+            f":{'r' if key.endswith('range') else ''}{value}" for key, value in source.attrs.get((index,), [])
+        )
+        signature.append((name, kind + marks))
+    constants = tuple((names[i[0]], _text(v)) for i, v in source.constants.items() if len(i) == 1)
+    return _Facts(
+        tuple(signature),
+        constants,
+        _resources(kernel, chip),
+        find_dots(kernel.asm["ttir"], path),
+        count_instructions(kernel.asm),
+    )
+
+
+def _resources(kernel: Any, chip: Chip) -> Resources:
+    if chip.backend == "cuda":
+        registers, spills = cuda_usage(kernel.asm["cubin"], knobs.nvidia.cuobjdump.path)
+    else:
+        registers, spills = hip_usage(kernel.asm["amdgcn"])
+    meta = kernel.metadata
+    return Resources(registers, spills, meta.shared, meta.num_warps, meta.num_stages, meta.num_ctas)
+
+
+def _text(value: object) -> str:
+    return value.__name__ if isinstance(value, JITFunction) else repr(value)
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else ""
+
+
+def _line_in_file(path: str, source: str, line: int) -> int:
+    """Triton numbers lines from the `def`; the candidate's file numbers them from its top."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    head = source.split("\n", 1)[0]
+    at = text.find(head) if head else -1
+    return line + text[:at].count("\n") if at >= 0 else line

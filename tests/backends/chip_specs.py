@@ -1,0 +1,46 @@
+"""Two chips as plain values, so that these tests do not depend on the configuration files."""
+
+from mkevolve.data.chip import Chip
+
+H200 = Chip(
+    name="h200",
+    backend="cuda",
+    arch="90",
+    warp_size=32,
+    processors=132,
+    clock_hz=1.98e9,
+    dram_bytes=4.8e12,
+    dram_measured=4.2e12,
+    l2_size=50 << 20,
+    l2_bytes=8e12,
+    shared_per_program=232448,
+    shared_per_processor=233472,
+    registers_per_processor=65536,
+    threads_per_processor=2048,
+    programs_per_processor=32,
+    launch_us=3.0,
+    matrix=(("float16", 989e12), ("bfloat16", 989e12), ("tf32", 495e12)),
+    vector=(("float32", 67e12),),
+    source="test",
+)
+MI300X = Chip(
+    name="mi300x",
+    backend="hip",
+    arch="gfx942",
+    warp_size=64,
+    processors=304,
+    clock_hz=2.1e9,
+    dram_bytes=5.3e12,
+    dram_measured=4.3e12,
+    l2_size=256 << 20,
+    l2_bytes=17e12,
+    shared_per_program=65536,
+    shared_per_processor=65536,
+    registers_per_processor=131072,
+    threads_per_processor=2048,
+    programs_per_processor=32,
+    launch_us=5.0,
+    matrix=(("float16", 1307e12), ("bfloat16", 1307e12), ("tf32", 653e12)),
+    vector=(("float32", 163e12),),
+    source="test",
+)
