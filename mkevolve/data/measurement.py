@@ -34,14 +34,57 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class BufferTraffic:
+    """Bytes (whole 32-byte sectors) that the sampled programs of one launch moved from and to one buffer.
+
+    `load_sectors` and `store_sectors` are summed over requests. `load_program` counts a sector once a
+    program (what a program must fetch at least), `*_unique` once over all sampled programs together.
+    """
+
+    buffer: str
+    load_sectors: int = 0
+    load_program: int = 0
+    load_unique: int = 0
+    store_sectors: int = 0
+    store_unique: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`count` block requests of one kind (`load`, `store`, `atomic`) and shape.
+
+    Each moves `elements` lanes of `itemsize` bytes, `run` of which lie side by side in memory: what bounds
+    the width of the memory instructions.
+    """
+
+    kind: str
+    elements: int
+    itemsize: int
+    run: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DotShape:
+    """`count` matrix products of m x k by k x n tiles of `operand` dtype in the sampled programs."""
+
+    operand: str
+    m: int
+    n: int
+    k: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """Counted in sampled program instances of one launch at one variant, by the interpreter.
 
     `programs` instances of `total` were run. Bytes are sums over the sampled instances: `load_bytes` and
     `store_bytes` as requested by unmasked lanes, `*_sectors` the distinct 32-byte sectors that each request
-    touches (summed over requests), `unique_*` the distinct bytes per buffer over all sampled instances
-    together. `flops` counts two per multiply-add of each dot by operand dtype; `scalar_ops` elementwise
-    floating-point operations.
+    of 32 lanes touches (summed over requests), `unique_*` the bytes of the distinct sectors per buffer over
+    all sampled instances together. `flops` counts two per multiply-add of each dot by operand dtype;
+    `scalar_ops` elementwise floating-point operations, `special_ops` those of the special function unit,
+    `index_ops` integer ones without pointer additions (a division counts as several).
     """
 
     kernel: str
@@ -56,6 +99,10 @@ class Traffic:
     dot_flops: tuple[tuple[str, int], ...] = ()
     scalar_ops: int = 0
     special_ops: int = 0
+    index_ops: int = 0
+    buffers: tuple[BufferTraffic, ...] = ()
+    accesses: tuple[Access, ...] = ()
+    dots: tuple[DotShape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

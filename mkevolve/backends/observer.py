@@ -1,0 +1,52 @@
+"""What watches the accesses and the work of a launch while the interpreter runs it."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mkevolve.backends.memory import Memory
+from mkevolve.backends.traffic import LaunchCounter
+
+Data = npt.NDArray[Any]
+
+
+class Observer:
+    """What watches a launch: the memory it may touch, and a counter while its programs are sampled."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.counter: LaunchCounter | None = None
+        self.counting = False
+        self.sampled = False  # only some programs of this launch run
+        self.tainted = False  # this program read what an unsampled program should have written
+
+    def touch(self, kind: str, pointers: Data, mask: Data | None, itemsize: int) -> None:
+        """Check one block access; raises `OutOfBoundsError`."""
+        whole = mask is None or bool(mask.all())
+        lanes_mask = None if whole or mask is None else np.broadcast_to(mask, pointers.shape)
+        if self.counting and self.counter is not None:
+            lanes = self.counter.access(kind, pointers, lanes_mask, itemsize)
+        else:
+            lanes = pointers.reshape(-1) if lanes_mask is None else pointers[lanes_mask]
+        if lanes.size == 0:
+            return
+        for region, addresses in self.memory.locate(lanes, itemsize, kind):
+            if self.counting and self.counter is not None:
+                self.counter.move(kind, region, addresses, itemsize)
+            if region.written is None:
+                continue
+            at = addresses.astype(np.int64) - region.start
+            if kind != "store" and region.partial and not bool(region.written[at].all()):
+                self.tainted = True
+            if kind != "load":
+                region.written[at] = not self.tainted and not (kind == "atomic" and self.sampled)
+
+    def work(self, kind: tuple[int, int], elements: int) -> None:
+        if self.counting and self.counter is not None:
+            self.counter.scalar += kind[0] * elements
+            self.counter.special += kind[1] * elements
+
+    def indexing(self, elements: int) -> None:
+        if self.counting and self.counter is not None:
+            self.counter.index += elements
