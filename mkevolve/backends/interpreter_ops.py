@@ -26,7 +26,7 @@ from mkevolve.backends.observer import Observer
 Handle = Any  # interpreter.TensorHandle
 Data = npt.NDArray[Any]
 
-_np_dtype = interpreter._get_np_dtype
+_np_dtype: Callable[[Any], "np.dtype[Any]"] = interpreter._get_np_dtype
 _fits = interpreter._validate_np_data_size
 _TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
 

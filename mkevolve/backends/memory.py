@@ -94,7 +94,7 @@ class Memory:
         self._starts: list[int] = []
 
     def place(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of an input between margins; `inputs_changed` compares its bytes with the original."""
+        """Return a copy of an input between margins; `inputs_changed` compares it with the original."""
         return self._region(name, tensor, flat_bytes(tensor), tensor)
 
     def allocate(self, tensor: torch.Tensor, filled: bool) -> torch.Tensor:

@@ -29,6 +29,7 @@ class Chip:
     matrix: tuple[tuple[str, float], ...]
     vector: tuple[tuple[str, float], ...]
     source: str
+    matrix_reached: float = 0.8  # share of `matrix` that a large library product reaches
 
     def matrix_rate(self, dtype: str) -> float:
         """FLOP/s of matrix products on `dtype` operands; the vector rate where no matrix unit takes it."""
