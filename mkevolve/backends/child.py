@@ -1,0 +1,243 @@
+"""What a forked child does: confine itself, load the candidate, do one job, send frames, end.
+
+The only place that catches everything: code of candidates runs here.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+import torch
+
+from mkevolve.backends.fault import CandidateFault, describe
+from mkevolve.backends.processes import Limits, apply_limits
+from mkevolve.backends.wire import Frame, MalformedFrame, map_tensors, pack, unpack, write_frame
+from mkevolve.data.candidate import Configuration
+from mkevolve.data.codec import Json, decode, encode
+from mkevolve.data.graph import TensorSpec
+from mkevolve.data.measurement import Traffic
+from mkevolve.data.plan import LaunchPlan
+from mkevolve.data.verdict import Status
+from mkevolve.interfaces import Case, CaseResult, CompileJob, CompileResult
+from mkevolve.interfaces import Order as RunOrder
+
+SOURCE, JOB, OUTPUT = "candidate.py", "job.json", "output.txt"  # files of a job's folder
+_HOME = ("HOME", "TMPDIR", "TRITON_HOME", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the zygote is asked for: `task` is `compile` or `run`, `folder` holds the job."""
+
+    task: str
+    folder: str
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainCase:
+    """The fields of a `Case` that are no tensors."""
+
+    key: str
+    variant: str
+    order: RunOrder
+    instances: int | None
+    launch: bool
+    poison: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainResult:
+    """The fields of a `CaseResult` that are no tensors."""
+
+    status: Status
+    message: str
+    inputs_changed: tuple[str, ...]
+    state_changed: tuple[str, ...]
+    traffic: tuple[Traffic, ...]
+    launches: int
+    seconds: float
+
+
+def serve(order: Order, pipe: int) -> NoReturn:
+    """Do one job and end the process. `pipe` takes the frames."""
+    code = 1
+    try:
+        folder = Path(order.folder)
+        pipe = _own_descriptors(pipe, folder / OUTPUT)
+        sandbox(order.limits, folder)
+        torch.set_num_threads(1)  # a pool of threads does not survive the fork
+        job = json.loads((folder / JOB).read_text())
+        for frame in (_compile if order.task == "compile" else _run)(job, folder / SOURCE):
+            write_frame(pipe, frame)
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - our own fault: the parent must hear of it
+        write_frame(pipe, Frame({"broken": f"{type(error).__name__}: {error}"}))
+    finally:
+        os._exit(code)  # neither exit handlers nor buffers of the zygote
+
+
+def sandbox(limits: Limits, folder: Path) -> None:
+    """Confine this process before candidate code runs; all that a child is denied is denied here."""
+    os.chdir(folder)
+    os.umask(0o077)
+    os.environ.update(dict.fromkeys(_HOME, str(folder)))
+    tempfile.tempdir = None
+    sys.dont_write_bytecode = True
+    apply_limits(limits)
+
+
+def load_candidate(path: Path) -> ModuleType:
+    """Import a candidate file; raises `CandidateFault` where it does not parse or has no `run`."""
+    spec = importlib.util.spec_from_file_location("candidate", path)
+    if spec is None or spec.loader is None:
+        raise CandidateFault(Status.STATIC_ERROR, f"{path.name} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["candidate"] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise CandidateFault(Status.STATIC_ERROR, describe(error, str(path))) from error
+    if not callable(getattr(module, "run", None)):
+        raise CandidateFault(Status.STATIC_ERROR, "the file defines no function `run`")
+    return module
+
+
+def _own_descriptors(pipe: int, output: Path) -> int:
+    """Leave the child its output file and the pipe alone; return the pipe's number."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.dup2(pipe, 3)
+    null = os.open(os.devnull, os.O_RDONLY)
+    sink = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+    os.closerange(4, 1 << 16)
+    os.set_inheritable(3, False)
+    return 3
+
+
+def _compile(job: Json, path: Path) -> Iterator[Frame]:
+    from mkevolve.backends import recorder
+
+    asked = decode(CompileJob, job)
+    plans: list[LaunchPlan] = []
+    prepared: dict[tuple[TensorSpec, ...], tuple[recorder.Prepared, ...]] = {}
+    try:
+        module = load_candidate(path)
+        for name, activations, params in asked.variants:
+            if params not in prepared:
+                prepared[params] = recorder.prepare(module, params)
+            plans.append(
+                recorder.record(
+                    module, asked.configuration, (name, activations), prepared[params], asked.chip
+                )
+            )
+        result = CompileResult(Status.PASSED, plans=tuple(plans))
+    except BaseException as error:  # noqa: BLE001 - candidate code
+        status, message = _blame(error, path)
+        if status is Status.COMPILE_ERROR and not message.startswith("line "):
+            message += _diagnostic(path)
+        result = CompileResult(status, message)
+    yield Frame({"result": encode(result)})
+
+
+def _run(job: Json, path: Path) -> Iterator[Frame]:
+    from mkevolve.backends import interpreter
+
+    match job:
+        case {"configuration": configuration, "cases": list(cases)}:
+            settings = decode(Configuration, configuration)
+        case _:
+            raise ValueError("not a run job")
+    try:
+        interpreter.install()
+        module = load_candidate(path)
+    except BaseException as error:  # noqa: BLE001 - candidate code
+        yield case_frame(CaseResult(*_blame(error, path)))
+        return
+    for case in cases:
+        try:
+            result = interpreter.run_case(module, settings, read_case(case))
+        except BaseException as error:  # noqa: BLE001 - candidate code
+            result = CaseResult(*_blame(error, path))
+        yield case_frame(result)
+        if result.status is not Status.PASSED:
+            return
+
+
+def read_case(value: Json) -> Case:
+    """Build a case whose tensors are mapped from the file that the parent wrote."""
+    match value:
+        case {"file": str(file), "activations": int(count), "specs": list(specs), "plain": plain}:
+            tensors = map_tensors(specs, Path(file))
+            known = decode(_PlainCase, plain)
+            return Case(
+                activations=tensors[:count],
+                params=tensors[count:],
+                **{f.name: getattr(known, f.name) for f in fields(_PlainCase)},
+            )
+    raise ValueError("not a case")
+
+
+def encode_case(case: Case, file: Path, specs: list[Json]) -> Json:
+    """Inverse of `read_case`; `specs` are those of activations and params, in this order."""
+    plain = {f.name: encode(getattr(case, f.name)) for f in fields(_PlainCase)}
+    return {"file": str(file), "activations": len(case.activations), "specs": specs, "plain": plain}
+
+
+def case_frame(result: CaseResult) -> Frame:
+    """The frame of one case: plain fields in the header, tensors in the payload."""
+    specs, payload = pack((*result.outputs, *(result.written or ())))
+    plain = {f.name: encode(getattr(result, f.name)) for f in fields(_PlainResult)}
+    header: dict[str, Json] = {
+        "case": plain,
+        "outputs": len(result.outputs),
+        "partial": result.written is not None,
+        "specs": specs,
+    }
+    return Frame(header, payload)
+
+
+def read_case_frame(frame: Frame) -> CaseResult:
+    """Inverse of `case_frame`; raises `MalformedFrame` for what a child of ours would not send."""
+    match frame.header:
+        case {"case": dict(plain), "outputs": int(count), "partial": bool(partial), "specs": specs}:
+            tensors = unpack(specs, frame.payload)
+            try:
+                known = decode(_PlainResult, plain)
+            except (TypeError, ValueError, KeyError) as error:
+                raise MalformedFrame(f"case: {error}") from error
+            return CaseResult(
+                outputs=tensors[:count],
+                written=tensors[count:] if partial else None,
+                **{f.name: getattr(known, f.name) for f in fields(_PlainResult)},
+            )
+    raise MalformedFrame("no case")
+
+
+def _blame(error: BaseException, path: Path) -> tuple[Status, str]:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, CandidateFault):
+            return cause.status, cause.message
+        cause = cause.__cause__
+    return Status.RUNTIME_ERROR, describe(error, str(path))
+
+
+def _diagnostic(path: Path) -> str:
+    """The compiler's own first error line, which it writes to standard error."""
+    text = (path.parent / OUTPUT).read_text(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if "error:" in line]
+    return f" | {lines[0].replace(str(path), 'candidate.py')}" if lines else ""

@@ -1,0 +1,122 @@
+"""Trees of processes on Linux: who descends from whom, ending them all, and the limits of a child."""
+
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one job may use: seconds, bytes of address space, bytes in one file, processes at a time."""
+
+    deadline: float
+    memory: int = 8 << 30
+    file: int = 1 << 30
+    processes: int = 32
+
+
+def become_reaper() -> None:
+    """Make orphaned descendants children of this process, so that `setsid` is no escape."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def descendants(root: int) -> tuple[int, ...]:
+    """Live descendants of a process, zombies included, parents before children."""
+    found: list[int] = []
+    pending = [root]
+    while pending:
+        children = list(_children(pending.pop()))
+        found += children
+        pending += children
+    return tuple(found)
+
+
+def end_descendants(patience: float = 10.0) -> bool:
+    """Kill and reap every descendant of this process, which must be a reaper; False if some are left.
+
+    Each pass kills all that it sees: a process that forks while being killed leaves orphans to the next pass.
+    """
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        for pid in descendants(os.getpid()):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if _reap_all():
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def end_processes_in(folder: Path) -> None:
+    """Kill whatever works in a folder: what is left when the reaper itself was killed."""
+    for pid in _numbers(_PROC):
+        with suppress(OSError):
+            if Path(os.readlink(_PROC / str(pid) / "cwd")).is_relative_to(folder):
+                os.kill(pid, signal.SIGKILL)
+
+
+def apply_limits(limits: Limits) -> None:
+    """Set this process's resource limits; they hold for all that it starts."""
+    cpu = int(limits.deadline) + 2
+    for kind, value in (
+        (resource.RLIMIT_AS, limits.memory),
+        (resource.RLIMIT_FSIZE, limits.file),
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def _reap_all() -> bool:
+    """Collect what has ended; True when this process has no child left."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return False
+        except ChildProcessError:
+            return True
+
+
+def _children(pid: int) -> Iterator[int]:
+    tasks = _PROC / str(pid) / "task"
+    for task in _numbers(tasks):
+        try:
+            yield from map(int, (tasks / str(task) / "children").read_text().split())
+        except FileNotFoundError:
+            if tasks.exists() and not _lists_children():
+                yield from _children_by_parent(pid)
+                return
+        except OSError:  # it ended while we looked
+            continue
+
+
+def _children_by_parent(pid: int) -> Iterator[int]:
+    for other in _numbers(_PROC):
+        with suppress(OSError, IndexError, ValueError):
+            # The command between the parentheses may itself hold blanks and parentheses.
+            if int((_PROC / str(other) / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                yield other
+
+
+def _numbers(folder: Path) -> Iterator[int]:
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if name.isdecimal():
+                yield int(name)
+
+
+def _lists_children() -> bool:
+    return (_PROC / "self" / "task" / str(os.getpid()) / "children").exists()

@@ -1,0 +1,125 @@
+"""What crosses the border of a child process, never as pickle: frames of a JSON header and a safetensors
+payload.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save, save_file
+
+from mkevolve.data.codec import Json, decode_spec, encode_spec
+from mkevolve.data.graph import TensorSpec
+
+_PREFIX = struct.Struct("<IQ")  # bytes of the header, bytes of the payload
+_PAD = 16  # each tensor starts at a multiple of its item size
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message of a child: `payload` is a safetensors file, or empty."""
+
+    header: dict[str, Json]
+    payload: bytes = b""
+
+
+class MalformedFrame(Exception):
+    """The bytes of a child are not frames: it was cut off, or candidate code wrote to the pipe."""
+
+
+def write_frame(fd: int, frame: Frame) -> None:
+    """Write a frame whole; blocks while the pipe is full."""
+    header = json.dumps(frame.header).encode()
+    for part in (_PREFIX.pack(len(header), len(frame.payload)), header, frame.payload):
+        view = memoryview(part)
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+def split_frames(data: bytes | bytearray) -> Iterator[Frame]:
+    """Yield the frames in `data`; raises `MalformedFrame` where the rest is none."""
+    at, view = 0, memoryview(data)
+    while at < len(view):
+        if at + _PREFIX.size > len(view):
+            raise MalformedFrame("cut off in a length")
+        header, payload = _PREFIX.unpack_from(view, at)
+        start = at + _PREFIX.size
+        at = start + header + payload
+        if at > len(view):
+            raise MalformedFrame("cut off in a frame")
+        try:
+            value = json.loads(bytes(view[start : start + header]))
+        except ValueError as error:
+            raise MalformedFrame(str(error)) from error
+        if not isinstance(value, dict):
+            raise MalformedFrame("a header that is no object")
+        yield Frame(value, bytes(view[start + header : at]))
+
+
+def pack(tensors: Sequence[torch.Tensor]) -> tuple[list[Json], bytes]:
+    """Return the specs and the payload of some CPU tensors; strides survive, storage sharing does not."""
+    flat = {str(i): _flat(t) for i, t in enumerate(tensors)}
+    return [_spec(t) for t in tensors], save(flat) if flat else b""
+
+
+def unpack(specs: Json, payload: bytes) -> tuple[torch.Tensor, ...]:
+    """Inverse of `pack`; raises `MalformedFrame` where the payload does not hold what the specs say."""
+    if not isinstance(specs, list):
+        raise MalformedFrame("no list of tensor specs")
+    try:
+        flat = load(payload) if specs else {}
+        return tuple(_shaped(flat[str(i)], decode_spec(s)) for i, s in enumerate(specs))
+    except (KeyError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
+        raise MalformedFrame(f"tensors: {error}") from error
+
+
+def save_tensors(tensors: Sequence[torch.Tensor], path: Path) -> list[Json]:
+    """Write a file that any number of children may map; return the specs that `map_tensors` needs.
+
+    The file appears under its name only when it is complete.
+    """
+    part = path.with_suffix(".part")
+    save_file({str(i): _flat(t) for i, t in enumerate(tensors)}, part)
+    part.chmod(0o444)
+    part.replace(path)
+    return [_spec(t) for t in tensors]
+
+
+def map_tensors(specs: Json, path: Path) -> tuple[torch.Tensor, ...]:
+    """Map the tensors of a file privately: pages are shared until written; writes never reach the file."""
+    if not isinstance(specs, list):
+        raise MalformedFrame("no list of tensor specs")
+    with safe_open(path, framework="pt", device="cpu") as file:
+        return tuple(_shaped(file.get_tensor(str(i)), decode_spec(s)) for i, s in enumerate(specs))
+
+
+def _spec(tensor: torch.Tensor) -> Json:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return encode_spec(TensorSpec(tuple(tensor.shape), dtype, tuple(tensor.stride())))
+
+
+def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes that a tensor spans in its storage, padded so that the next one is aligned."""
+    span = _extent(tensor.shape, tensor.stride())
+    flat = tensor.detach().as_strided((span,), (1,), tensor.storage_offset()).contiguous().view(torch.uint8)
+    return torch.nn.functional.pad(flat, (0, -flat.numel() % _PAD))
+
+
+def _shaped(flat: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    dtype = getattr(torch, spec.dtype)
+    span = _extent(spec.shape, spec.stride)
+    size = span * dtype.itemsize
+    if flat.dtype != torch.uint8 or flat.numel() < size:
+        raise ValueError(f"{flat.numel()} bytes for {spec}")
+    return flat[:size].view(dtype).as_strided(spec.shape, spec.stride)
