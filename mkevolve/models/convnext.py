@@ -20,4 +20,5 @@ class ConvNeXtBlock(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.depthwise(x).permute(0, 2, 3, 1)
         y = self.down(F.gelu(self.up(self.norm(y))))
-        return x + (self.scale * y).permute(0, 3, 1, 2)
+        out: torch.Tensor = x + (self.scale * y).permute(0, 3, 1, 2)
+        return out
