@@ -1,0 +1,304 @@
+"""Emits the arithmetic of a region: loads, pointwise rules and stores over the coordinates of a tile.
+
+A template places what it computed (`Emitter.place`), lets the nodes behind it follow (`push`), or asks for
+any value at some coordinates (`pull`): operands are then loaded where they lie, through whatever views and
+pointwise ops lead to them. Arithmetic is in float32 (float64 for float64), integers and booleans stay exact,
+and rounding happens once, in the store.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mkevolve.data.graph import Arg, Node, Ref
+from mkevolve.errors import ProposalError
+from mkevolve.propose.kernel import Kernel
+from mkevolve.propose.rules import POINTWISE, Term, computed, literal
+from mkevolve.propose.shapes import Dim, Sizes, is_one
+from mkevolve.propose.views import ZERO, Coord, Coords, View, is_view, paren, pull_view, push_view, unravel
+
+__all__ = [
+    "ZERO",
+    "Coord",
+    "Coords",
+    "Emitter",
+    "Kernel",
+    "Linear",
+    "Sizes",
+    "Term",
+    "is_pointwise",
+    "unravel",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A tile whose elements are numbered in memory order: a tensor with these strides, read at these
+    coordinates, lies at `offset` (kernel text).
+    """
+
+    coords: Coords
+    strides: tuple[Dim, ...]
+    offset: str
+
+
+class Emitter:
+    """Writes the values of one subgraph into one kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.sizes = kernel.sizes
+        graph = self.sizes.graph
+        self.inputs = {i.name for i in graph.inputs}
+        self.producers = {v.name: (n, k) for n in graph.nodes for k, v in enumerate(n.outputs)}
+        self.linear: Linear | None = None
+        self._placed: dict[str, tuple[Coords, Term]] = {}
+        self._memo: dict[tuple[str, Coords, bool], Term] = {}
+        self._lazy: dict[str, str] = {}
+        self._written: set[str] = set()
+
+    def define(self, name: str, text: str) -> str:
+        """Note that kernel variable `name` is `text`; the line is written when a load or store first needs
+        it. Returns `name`.
+        """
+        self._lazy[name] = text
+        return name
+
+    def place(self, value: str, coords: Coords, text: str, dtype: str | None = None) -> None:
+        """Say that kernel expression `text` holds `value` at `coords`.
+
+        `dtype` is the dtype of the expression, where that is not the one which arithmetic on `value` uses.
+        """
+        term = Term(text, dtype or computed(self.sizes.dtype(value)))
+        self._placed[value] = (coords, term)
+        self._memo[(value, coords, False)] = term
+
+    def placed(self, value: str) -> Coords:
+        """Where a placed value lies; raises `ProposalError` for one that is not placed."""
+        if value not in self._placed:
+            raise ProposalError(f"{value} does not follow from the main op of this subgraph")
+        return self._placed[value][0]
+
+    @contextmanager
+    def loop(self, header: str) -> Iterator[None]:
+        """Lines emitted meanwhile lie in the body of `header`; values pulled there are forgotten after it."""
+        memo, written, placed = dict(self._memo), set(self._written), dict(self._placed)
+        with self.kernel.indented(header):
+            yield
+        self._memo, self._written, self._placed = memo, written, placed
+
+    def pull(self, value: str, coords: Coords, raw: bool = False) -> Term:
+        """Emit what `value` at `coords` needs and return it; out of range lanes hold garbage, never a fault.
+
+        `raw` leaves a value that is loaded in its stored dtype (an operand of `tl.dot`); it has no effect on
+        a value that is computed. Loads are masked with the masks of the coordinates they use, `other=0`.
+        """
+        key = (value, coords, raw)
+        if key not in self._memo:
+            self._memo[key] = self._make(value, coords, raw)
+        return self._memo[key]
+
+    def push(self, nodes: Sequence[Node]) -> None:
+        """Place what follows from placed values, through pointwise ops and one-to-one views, in order.
+
+        Nodes that read nothing placed are left for `pull`. Raises `ProposalError` naming an op that is
+        neither pointwise nor a view.
+        """
+        for node in nodes:
+            sources = [name for name in node.reads if name in self._placed]
+            if not sources or node.outputs[0].name in self._placed:
+                continue
+            result = node.outputs[0].name
+            if is_view(node):
+                view = View(node, self.sizes, self.kernel.size)
+                coords, term = self._placed[sources[0]]
+                self.place(result, push_view(view, coords), term.text, term.dtype)
+                continue
+            shape = self.sizes.shape(result)
+            same = [s for s in sources if self.sizes.shape(s) == shape]
+            if not same:
+                raise ProposalError(f"{node.op} broadcasts the main op's result")
+            coords = self._placed[same[0]][0]
+            term = self.pull(result, coords)
+            self.place(result, coords, term.text, term.dtype)
+
+    def store(self, value: str, coords: Coords | None = None, mask: tuple[str, ...] = ()) -> None:
+        """Store an output of the graph at `coords` (default: where it was placed) in the boundary's strides.
+
+        `mask` adds terms to those of the coordinates. The value is pulled if it is not placed.
+        """
+        at = self.placed(value) if coords is None else coords
+        term = self._placed[value][1] if coords is None else self.pull(value, at)
+        self.store_term(value, at, term, mask)
+
+    def store_term(self, value: str, coords: Coords, term: Term, mask: tuple[str, ...] = ()) -> None:
+        """Store `term` as output `value` at `coords`."""
+        pointer = self.kernel.pointer(value)
+        offset, terms = self._offset(value, coords)
+        masks = " & ".join(dict.fromkeys((*terms, *mask)))
+        self._need(masks)
+        self.kernel.line(f"tl.store({_at(pointer, offset)}, {term.text}{', mask=' + masks if masks else ''})")
+
+    def load(self, value: str, coords: Coords, raw: bool = False) -> Term:
+        """Load an input at `coords`, cast to the dtype of arithmetic unless `raw`."""
+        stored = self.sizes.dtype(value)
+        pointer = self.kernel.pointer(value)
+        offset, terms = self._offset(value, coords)
+        masks = " & ".join(terms)
+        self._need(masks)
+        tail = f", mask={masks}, other=0" if masks and offset != "0" else ""
+        text = f"tl.load({_at(pointer, offset)}{tail})"
+        dtype = stored if raw else computed(stored)
+        if stored == "bool":
+            text = f"({text} != 0)"
+        elif dtype != stored:
+            text += f".to(tl.{dtype})"
+        return Term(self.kernel.assign(f"{value}_v", text), dtype)
+
+    def position(self, coord: Coord) -> str:
+        """A coordinate as a value: its text, defined if it must be."""
+        self._need(coord.text)
+        return paren(coord.text)
+
+    def operand(self, node: Node, arg: Arg, coords: Coords) -> Term:
+        """Argument `arg` of a pointwise `node` whose result is wanted at `coords`."""
+        if not isinstance(arg, Ref):
+            return Term(literal(arg), type(arg).__name__)
+        return self.pull(arg.name, self.broadcast(arg.name, node.outputs[0].name, coords))
+
+    def broadcast(self, operand: str, result: str, coords: Coords) -> Coords:
+        """Coordinates of `operand` for the element of `result` at `coords`."""
+        small, large = self.sizes.shape(operand), self.sizes.shape(result)
+        found = []
+        for dim, whole, coord in zip(
+            small, large[len(large) - len(small) :], coords[len(large) - len(small) :], strict=True
+        ):
+            if dim != whole and not is_one(dim):
+                raise ProposalError(f"{operand} broadcasts at some input sizes only")
+            found.append(ZERO if is_one(dim) else coord)
+        return tuple(found)
+
+    def _make(self, value: str, coords: Coords, raw: bool) -> Term:
+        if value in self._placed:
+            where, term = self._placed[value]
+            if where != coords:
+                raise ProposalError(f"{value} is needed at other places than where the main op puts it")
+            return term
+        if value in self.inputs:
+            return self.load(value, coords, raw)
+        node, output = self.producers[value]
+        if is_view(node):
+            view = View(node, self.sizes, self.kernel.size)
+            return self.pull(view.source, pull_view(view, output, coords), raw)
+        rule = POINTWISE.get(node.op)
+        if rule is None:
+            raise ProposalError(f"{node.op} is neither pointwise nor a view")
+        if output:
+            raise ProposalError(f"{node.op}: only its first result is pointwise")
+        text = rule(Call(self, node, coords))
+        return Term(self.kernel.assign(value, text), computed(self.sizes.dtype(value)))
+
+    def _offset(self, value: str, coords: Coords) -> tuple[str, tuple[str, ...]]:
+        linear = self.linear
+        if linear is not None and linear.coords == coords and self._same_strides(value, linear):
+            self._need(linear.offset)
+            return linear.offset, tuple(dict.fromkeys(m for c in coords for m in c.mask))
+        parts: list[str] = []
+        terms: list[str] = []
+        for axis, (coord, dim) in enumerate(zip(coords, self.sizes.shape(value), strict=True)):
+            if coord == ZERO or is_one(dim):
+                continue
+            if all(s == 0 for s in self.sizes.strides(value)[axis]):
+                continue
+            self._need(coord.text)
+            stride = self.kernel.stride(value, axis)
+            parts.append(coord.text if stride == "1" else f"{paren(coord.text)} * {stride}")
+            terms += coord.mask
+        return " + ".join(parts) or "0", tuple(dict.fromkeys(terms))
+
+    def _same_strides(self, value: str, linear: Linear) -> bool:
+        """Whether the tensor's offsets are those of `linear`; strides of size-1 dimensions do not matter."""
+        shapes = self.sizes.shape(value)
+        return all(
+            n == 1 or s == t
+            for dim, strides, wanted in zip(shapes, self.sizes.strides(value), linear.strides, strict=True)
+            for n, s, t in zip(dim, strides, wanted, strict=True)
+        )
+
+    def _need(self, text: str) -> None:
+        """Write the definitions that `text` uses and that were not written in this scope."""
+        for name in re.findall(r"[A-Za-z_]\w*", text):
+            if name in self._lazy and name not in self._written:
+                self._written.add(name)
+                self._need(self._lazy[name])
+                self.kernel.line(f"{name} = {self._lazy[name]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a pointwise rule sees: one node, wanted at some coordinates."""
+
+    emitter: Emitter
+    node: Node
+    coords: Coords
+
+    @property
+    def dtype(self) -> str:
+        """The dtype in which the result is computed."""
+        return computed(self.emitter.sizes.dtype(self.node.outputs[0].name))
+
+    def arg(self, index: int, name: str = "", default: Arg = None) -> Arg:
+        """Argument by position or keyword."""
+        return self.node.args[index] if index < len(self.node.args) else self.node.kwarg(name, default)
+
+    def number(self, index: int, name: str, default: float) -> float:
+        """A Python number of the graph."""
+        found = self.arg(index, name)
+        return found if isinstance(found, int | float) else default
+
+    def term(self, index: int) -> Term:
+        """Operand as it is: a tensor, or a number baked in."""
+        return self.emitter.operand(self.node, self.arg(index), self.coords)
+
+    def text(self, index: int, dtype: str | None = None) -> str:
+        """Operand cast to `dtype` (default: the dtype of the result)."""
+        return self.term(index).cast(dtype or self.dtype)
+
+    def promoted(self, *indices: int) -> str:
+        """The dtype in which these operands meet: a float if one is."""
+        found = [self.term(i).dtype for i in indices]
+        tensors = [d for d in found if d not in ("int", "float")]
+        for dtype in ("float64", "float32"):
+            if dtype in tensors:
+                return dtype
+        if "float" in found:
+            return "float32"
+        ranked = ["bool", "uint8", "int8", "int16", "int32", "int64"]
+        best = max(tensors, key=ranked.index, default="int64")
+        return "int64" if best == "bool" and "int" in found else best
+
+    def channel(self, index: int, axis: int = 1) -> str | None:
+        """A vector over dimension `axis` of the result, in float32; None where the argument is absent."""
+        arg = self.arg(index)
+        if not isinstance(arg, Ref):
+            return None
+        return self.emitter.pull(arg.name, (self.coords[axis],)).cast("float32")
+
+    def place(self, axis: int) -> str:
+        """The result's coordinate along dimension `axis`, as a number of the kernel."""
+        return self.emitter.position(self.coords[axis])
+
+    def function(self, name: str) -> str:
+        """Use a jit function of `rules.FUNCTIONS`."""
+        self.emitter.kernel.functions.add(name)
+        return name
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether a node can be part of a prologue or epilogue (a view counts)."""
+    return node.op in POINTWISE or is_view(node)
+
+
+def _at(pointer: str, offset: str) -> str:
+    return pointer if offset == "0" else f"{pointer} + {offset}"
