@@ -59,7 +59,11 @@ def main(descriptor: int, interpret: bool, scratch: str) -> None:
 
 def _preload(interpret: bool) -> None:
     """Import and compute once what every child needs; nothing here may run a torch op or leave a thread."""
+    import torch._dynamo  # noqa: F401 - the first use of a dispatch mode would import it, in every child
+
     if interpret:
+        import triton.experimental.gluon  # noqa: F401 - likewise imported by the first launch
+
         from mkevolve.backends import interpreter  # noqa: F401
     else:
         from mkevolve.backends import recorder, seam  # noqa: F401
