@@ -1,0 +1,208 @@
+"""The jit function of an implicit-GEMM convolution, and the launch that repacks its input before it."""
+
+from mkevolve.propose.emit import Coord, Emitter, Kernel
+from mkevolve.propose.ops.conv_design import Term
+from mkevolve.propose.ops.conv_finish import finish
+from mkevolve.propose.ops.conv_tile import (
+    Job,
+    column_index,
+    column_tiles,
+    flat_rows,
+    host_text,
+    linear,
+    patch_rows,
+    row_tiles,
+)
+
+REPACK_PIXELS = 64
+
+
+def write_main(job: Job, kernel: Kernel) -> None:
+    """The matrix product; with split-K its partial sums, else everything behind it too."""
+    emit = Emitter(kernel)
+    tiles_m, grid_m = row_tiles(job, kernel)
+    tiles_n = column_tiles(job)
+    tiles = grid_m if tiles_n == "1" else f"{grid_m} * {host_text(tiles_n)}"
+    programs = f"min({tiles}, {job.design.programs})" if job.design.programs else tiles
+    kernel.grid = f"({programs}, {job.design.split})" if job.design.split > 1 else f"({programs},)"
+    if job.design.programs:
+        total = tiles_m if tiles_n == "1" else f"{tiles_m} * {tiles_n}"
+        with emit.loop(f"for pid in range({kernel.program_id()}, {total}, tl.num_programs(0)):"):
+            _tile(job, emit, tiles_m, tiles_n)
+    else:
+        kernel.line(f"pid = {kernel.program_id()}")
+        _tile(job, emit, tiles_m, tiles_n)
+
+
+def write_repack(job: Job, kernel: Kernel, term: Term) -> None:
+    """Copies an input, with what precedes the convolution applied, to a dense channels-last workspace."""
+    emit = Emitter(kernel)
+    sizes = [kernel.size(d) for d in job.input(term)]
+    source, channels = term.conv.source, term.conv.ci
+    block = min(64, 1 << (channels - 1).bit_length())
+    pixels = kernel.size(*(d for i, d in enumerate(job.input(term)) if i != 1))
+    host = job.sizes.host(*(d for i, d in enumerate(job.input(term)) if i != 1))
+    kernel.grid = f"(triton.cdiv({host}, {REPACK_PIXELS}), {-(-channels // block)})"
+    kernel.line(f"p = {kernel.program_id()} * {REPACK_PIXELS} + {kernel.arange(str(REPACK_PIXELS))}")
+    kernel.line(f"c = tl.program_id(1) * {block} + tl.arange(0, {block})")
+    kernel.line(f"inside = (p < {pixels})[:, None] & (c < {channels})[None, :]")
+    split = ("p // ({2} * {3})", "p // {3} % {2}", "p % {3}")
+    for name, text in zip(("n", "h", "w"), split, strict=True):
+        kernel.line(f"{name} = {text.format(*sizes)}")
+    n, c, h, w = (Coord(t, ("inside",)) for t in ("n[:, None]", "c[None, :]", "h[:, None]", "w[:, None]"))
+    value = emit.pull(source, job.coords(n, c, h, w, term.conv.spatial), raw=True)
+    target = kernel.pointer(job.workspace(term))
+    text = value.cast(job.sizes.dtype(source))
+    kernel.line(f"tl.store({target} + p[:, None] * {channels} + c[None, :], {text}, mask=inside)")
+
+
+def _tile(job: Job, emit: Emitter, tiles_m: str, tiles_n: str) -> None:
+    kernel = emit.kernel
+    _tile_order(job, kernel, tiles_m, tiles_n)
+    if job.design.patch:
+        patch_rows(job, kernel)
+    else:
+        flat_rows(job, kernel, "tile_m", "BLOCK_M")
+    column_index(job, kernel, "tile_n")
+    kernel.line(f"acc = tl.zeros((BLOCK_M, {kernel.constant('BLOCK_N')}), tl.float32)")
+    for term in job.terms:
+        _accumulate(job, emit, term)
+    if job.design.split > 1:
+        _, _, oh, ow = (kernel.size(d) for d in job.output)
+        pixels = kernel.size(job.output[0], job.output[2], job.output[3])
+        kernel.line(
+            f"row = ((n * {oh} + oh) * {ow} + ow).to(tl.int64) + tl.program_id(1).to(tl.int64) * {pixels}"
+        )
+        target = f"{kernel.pointer('partial')} + row[:, None] * {job.columns} + column[None, :]"
+        kernel.line(f"tl.store({target}, acc, mask=rows[:, None])")
+    else:
+        finish(job, emit)
+
+
+def _tile_order(job: Job, kernel: Kernel, tiles_m: str, tiles_n: str) -> None:
+    if tiles_n == "1":
+        kernel.line("tile_m = pid")
+        kernel.line("tile_n = 0")
+    elif job.design.order == "channels":
+        kernel.line(f"tile_m = pid // ({tiles_n})")
+        kernel.line(f"tile_n = pid % ({tiles_n})")
+    elif job.design.order == "pixels":
+        kernel.line(f"tile_m = pid % ({tiles_m})")
+        kernel.line(f"tile_n = pid // ({tiles_m})")
+    else:
+        kernel.line(f"first = pid // (8 * {tiles_n}) * 8")
+        kernel.line(f"height = tl.minimum({tiles_m} - first, 8)")
+        kernel.line(f"tile_m = first + pid % (8 * {tiles_n}) % height")
+        kernel.line(f"tile_n = pid % (8 * {tiles_n}) // height")
+
+
+def _accumulate(job: Job, emit: Emitter, term: Term) -> None:
+    """The loop over taps and input channels of one convolution."""
+    kernel, packing = emit.kernel, term.packing
+    kernel.constant("BLOCK_K")
+    depth = packing.taps * packing.tap_channels if term.fused else term.channels
+    steps = f"tl.cdiv({depth}, BLOCK_K)"
+    if not term.fused and packing.taps > 1:
+        steps = f"{packing.taps} * {steps}"
+    header = f"for i in range({steps}):"
+    if job.design.split > 1:
+        kernel.line(f"share = tl.cdiv({steps}, {job.design.split})")
+        kernel.line("first_step = tl.program_id(1) * share")
+        header = f"for i in range(first_step, tl.minimum(first_step + share, {steps})):"
+    weights = kernel.pointer(f"packed_w{job.terms.index(term)}")
+    group = "" if job.groups == 1 else f"group * {packing.rows * packing.columns} + "
+    column = "column" if job.groups == 1 else "inner"
+    with emit.loop(header):
+        k = _inner_index(kernel, term)
+        a = _input_tile(job, emit, term)
+        kernel.line(f"b = tl.load({weights} + {group}{k}[:, None] * {packing.columns} + {column}[None, :])")
+        precision = f', input_precision="{job.design.precision}"' if job.design.precision else ""
+        kernel.line(f"acc = tl.dot({a}, b, acc{precision})")
+
+
+def _inner_index(kernel: Kernel, term: Term) -> str:
+    """Write `tap` and `c` (input channel in the group) of one step; return the row of the weights."""
+    packing, lane = term.packing, kernel.arange("BLOCK_K")
+    if term.fused:
+        kernel.line(f"k = i * BLOCK_K + {lane}")
+        kernel.line(f"tap = k // {term.channels}")
+        kernel.line(f"c = k % {term.channels}")
+        return "k"
+    if packing.taps == 1:
+        kernel.line(f"c = i * BLOCK_K + {lane}")
+        return "c"
+    steps = f"tl.cdiv({term.channels}, BLOCK_K)"
+    kernel.line(f"tap = i // {steps}")
+    kernel.line(f"c = i % {steps} * BLOCK_K + {lane}")
+    kernel.line(f"k = tap * {packing.tap_channels} + c")
+    return "k"
+
+
+def _input_tile(job: Job, emit: Emitter, term: Term) -> str:
+    """Write the load of one `[BLOCK_M, BLOCK_K]` tile of the input; return its text, zero outside."""
+    kernel, conv = emit.kernel, term.conv
+    sizes = [kernel.size(d) for d in job.input(term)]
+    tests = []
+    for axis, (name, at) in enumerate((("ih", "oh"), ("iw", "ow"))):
+        kernel.line(f"{name} = {_reach(term, axis, at)}")
+        if conv.window.padded(axis):
+            tests += [f"({name} >= 0)", f"({name} < {sizes[2 + axis]})"]
+    ragged = _ragged(job, term)
+    flat = "rows[:, None]" if term.fused else "rows"
+    kernel.line(f"inside = {' & '.join([flat, *tests])}")
+    spread = "" if term.fused else "[:, None]"
+    mask = (f"inside{spread}", *ragged)
+    channel = "c[None, :]" if job.groups == 1 else f"(group * {term.channels} + c)[None, :]"
+    place = {"n": "n[:, None]", "c": channel, "h": f"ih{spread}", "w": f"iw{spread}"}
+    if job.repacked(term):
+        return _workspace_tile(job, kernel, term, mask, place)
+    n, c, h, w = (Coord(place[d], mask) for d in "nchw")
+    coords = job.coords(n, c, h, w, conv.spatial)
+    if conv.source in emit.inputs:
+        emit.linear = linear(job, emit, conv.source, coords, "a_at")
+        return emit.pull(conv.source, coords, raw=True).text
+    value = emit.pull(conv.source, coords).cast(job.sizes.dtype(conv.source))
+    if not tests and not ragged:
+        return value
+    # What precedes the convolution may turn the zeros that were loaded outside into something else.
+    return f"tl.where({' & '.join(mask)}, {value}, 0.0).to(tl.{job.sizes.dtype(conv.source)})"
+
+
+def _reach(term: Term, axis: int, at: str) -> str:
+    """Input row (or column) of the tap at output row `at`."""
+    window = term.conv.window
+    start = at if window.stride[axis] == 1 else f"{at} * {window.stride[axis]}"
+    if window.pad[axis]:
+        start = f"{start} - {window.pad[axis]}"
+    if term.fused:
+        start = f"({start})[:, None]"
+    if window.size[axis] == 1:
+        return start
+    step = f"tap // {window.size[1]}" if axis == 0 else f"tap % {window.size[1]}"
+    if window.size[1 - axis] == 1:
+        step = "tap"
+    elif axis == 0 and window.dilation[0] > 1:
+        step = f"({step})"
+    step = step if window.dilation[axis] == 1 else f"{step} * {window.dilation[axis]}"
+    return f"{start} + ({step})[None, :]" if term.fused else f"{start} + {step}"
+
+
+def _ragged(job: Job, term: Term) -> tuple[str, ...]:
+    """Masks of the inner dimension, where some option of BLOCK_K does not divide it."""
+    if term.fused:
+        depth = term.packing.taps * term.packing.tap_channels
+        return () if _divides(job, depth) else (f"(k < {depth})[None, :]",)
+    return () if _divides(job, term.channels) else (f"(c < {term.channels})[None, :]",)
+
+
+def _divides(job: Job, depth: int) -> bool:
+    return all(depth % block == 0 for block in job.blocks.inner)
+
+
+def _workspace_tile(
+    job: Job, kernel: Kernel, term: Term, mask: tuple[str, ...], place: dict[str, str]
+) -> str:
+    _, _, h, w = (kernel.size(d) for d in job.input(term))
+    pixel = f"(({place['n']} * {h} + {place['h']}) * {w} + {place['w']})"
+    text = f"{kernel.pointer(job.workspace(term))} + {pixel} * {term.conv.ci} + {place['c']}"
+    return kernel.assign("a", f"tl.load({text}, mask={' & '.join(mask)}, other=0.0)")

@@ -1,0 +1,181 @@
+"""Where one program of a convolution works: its rows (output pixels), its columns (output channels)."""
+
+from dataclasses import dataclass
+
+from mkevolve.data.graph import Ref
+from mkevolve.propose.emit import Coord, Coords, Emitter, Kernel, Linear
+from mkevolve.propose.ops.conv_design import PATCH_WIDTHS, Blocks, Design, Term
+from mkevolve.propose.ops.conv_match import ConvProblem
+from mkevolve.propose.shapes import Dim, Sizes, is_one
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be written: the problem at one design, with the sizes of its tensors."""
+
+    sizes: Sizes
+    problem: ConvProblem
+    design: Design
+    terms: tuple[Term, ...]
+    blocks: Blocks
+
+    @property
+    def output(self) -> tuple[Dim, ...]:
+        """Batch, channels, rows, columns of the result; a 1-d convolution has one row."""
+        return self.four(self.sizes.shape(self.problem.result))
+
+    @property
+    def channels(self) -> int:
+        """Output channels of one group."""
+        return self.output[1][0] // self.groups
+
+    @property
+    def groups(self) -> int:
+        return self.terms[0].packing.groups
+
+    @property
+    def columns(self) -> int:
+        """Padded output channels of all groups, as weights and biases are packed."""
+        return self.groups * self.terms[0].packing.columns
+
+    def four(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        return shape if len(shape) == 4 else (*shape[:2], self.sizes.number(1), shape[2])
+
+    def input(self, term: Term) -> tuple[Dim, ...]:
+        return self.four(self.sizes.shape(term.conv.source))
+
+    @property
+    def ragged(self) -> bool:
+        """Whether a tile can reach beyond the output channels of a group."""
+        return any(self.channels % block for block in self.blocks.columns)
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        return tuple(o.name for o in self.problem.graph.outputs if isinstance(o, Ref))
+
+    def workspace(self, term: Term) -> str:
+        """Name of the channels-last copy of a term's input."""
+        return f"packed_x{self.terms.index(term)}"
+
+    def repacked(self, term: Term) -> bool:
+        """A lone tap reads its input once, so that a copy does not pay."""
+        return self.design.repack and term.conv.window.taps > 1
+
+    def coords(self, n: Coord, c: Coord, rows: Coord, columns: Coord, spatial: int) -> Coords:
+        return (n, c, rows, columns) if spatial == 2 else (n, c, columns)
+
+
+def define_output(job: Job) -> None:
+    """Say how the sizes of the result follow from those of the first convolution's input."""
+    conv, window = job.terms[0].conv, job.terms[0].conv.window
+    for axis, name in ((0, "OH"), (1, "OW")):
+        place = 2 + axis if conv.spatial == 2 else 1 + axis
+        if place < 2 or is_one(job.output[2 + axis]):
+            continue
+        size = job.sizes.host(job.sizes.shape(conv.source)[place])
+        slack = window.pad[axis] + window.tail[axis] - window.dilation[axis] * (window.size[axis] - 1) - 1
+        text = f"({size} {'+' if slack >= 0 else '-'} {abs(slack)}) // {window.stride[axis]} + 1"
+        job.sizes.define(job.output[2 + axis], name, text)
+
+
+def check_design(job: Job) -> str | None:
+    """Say why the choices of a design exclude each other; None where they do not."""
+    design = job.design
+    if design.split > 1 and (len(job.terms) > 1 or design.programs):
+        return "split-K takes one convolution and a program a tile"
+    if not design.fold and len(job.terms) > 1:
+        return "one accumulator cannot scale two convolutions apart"
+    if design.order != "channels" and column_tiles(job) == "1":
+        return "one column tile has one order"
+    if design.patch and min(PATCH_WIDTHS) > min(job.blocks.rows):
+        return "the tile has fewer rows than a patch has columns"
+    if design.repack and not any(job.repacked(t) for t in job.terms):
+        return "a lone tap is not repacked"
+    return None
+
+
+def host_pixels(job: Job) -> str:
+    """Host text of the number of rows of the matrix product."""
+    return job.sizes.host(job.output[0], job.output[2], job.output[3])
+
+
+def host_text(text: str) -> str:
+    """Kernel text of a tile count as host text."""
+    return text.replace("tl.cdiv", "triton.cdiv")
+
+
+def row_tiles(job: Job, kernel: Kernel) -> tuple[str, str]:
+    """Kernel and host text of the number of row tiles."""
+    kernel.constant("BLOCK_M")
+    n, _, oh, ow = (kernel.size(d) for d in job.output)
+    if not job.design.patch:
+        pixels = kernel.size(job.output[0], job.output[2], job.output[3])
+        return f"tl.cdiv({pixels}, BLOCK_M)", f"triton.cdiv({host_pixels(job)}, BLOCK_M)"
+    kernel.constant("BLOCK_W")
+    host = [job.sizes.host(d) for d in job.output]
+    text = "{0} * {1}cdiv({2}, BLOCK_M // BLOCK_W) * {1}cdiv({3}, BLOCK_W)"
+    return text.format(n, "tl.", oh, ow), text.format(host[0], "triton.", host[2], host[3])
+
+
+def column_tiles(job: Job) -> str:
+    """Kernel text of the number of column tiles; "1" where every option of BLOCK_N covers all channels."""
+    if job.channels <= min(job.blocks.columns):
+        return str(job.groups)
+    tiles = f"tl.cdiv({job.channels}, BLOCK_N)"
+    return tiles if job.groups == 1 else f"{job.groups} * {tiles}"
+
+
+def flat_rows(job: Job, kernel: Kernel, tile: str, block: str) -> None:
+    """Write the output pixel of every row: consecutive ones of the whole batch."""
+    _, _, oh, ow = (kernel.size(d) for d in job.output)
+    pixels = kernel.size(job.output[0], job.output[2], job.output[3])
+    kernel.line(f"m = {tile} * {block} + {kernel.arange(block)}")
+    kernel.line(f"rows = m < {pixels}")
+    kernel.line(f"n = m // ({oh} * {ow})")
+    kernel.line(f"oh = m // {ow} % {oh}")
+    kernel.line(f"ow = m % {ow}")
+
+
+def patch_rows(job: Job, kernel: Kernel) -> None:
+    """Write the output pixel of every row: a rectangle of one image, whose taps overlap in the cache."""
+    _, _, oh, ow = (kernel.size(d) for d in job.output)
+    kernel.line(f"lane = {kernel.arange('BLOCK_M')}")
+    kernel.line(f"across = tl.cdiv({ow}, BLOCK_W)")
+    kernel.line(f"down = tl.cdiv({oh}, BLOCK_M // BLOCK_W)")
+    kernel.line("n = lane * 0 + tile_m // (across * down)")
+    kernel.line("oh = tile_m // across % down * (BLOCK_M // BLOCK_W) + lane // BLOCK_W")
+    kernel.line("ow = tile_m % across * BLOCK_W + lane % BLOCK_W")
+    kernel.line(f"rows = (oh < {oh}) & (ow < {ow})")
+
+
+def column_index(job: Job, kernel: Kernel, tile: str) -> None:
+    """`column` counts in the packed weights (all groups), `co` in the result."""
+    kernel.constant("BLOCK_N")
+    if job.groups == 1:
+        kernel.line(f"column = {tile} * BLOCK_N + {kernel.arange('BLOCK_N')}")
+        kernel.line("co = column")
+        if job.ragged:
+            kernel.line(f"cols = co < {job.channels}")
+        return
+    width = job.terms[0].packing.columns
+    per_group = "1" if job.channels <= min(job.blocks.columns) else f"tl.cdiv({job.channels}, BLOCK_N)"
+    kernel.line(f"group = {tile} // {per_group}")
+    kernel.line(f"inner = {tile} % {per_group} * BLOCK_N + {kernel.arange('BLOCK_N')}")
+    kernel.line(f"column = group * {width} + inner")
+    kernel.line(f"co = group * {job.channels} + inner")
+    if job.ragged:
+        kernel.line(f"cols = inner < {job.channels}")
+
+
+def linear(job: Job, emit: Emitter, value: str, coords: Coords, name: str) -> Linear:
+    """The offset of a tile with what varies along its rows added first, so that it is added once a row."""
+    kernel = emit.kernel
+    parts = []
+    for axis in (*(a for a in range(len(coords)) if a != 1), 1):
+        if is_one(job.sizes.shape(value)[axis]):
+            continue
+        stride = kernel.stride(value, axis)
+        text = coords[axis].text if coords[axis].text.endswith("]") else f"({coords[axis].text})"
+        parts.append(text if stride == "1" else f"{text} * {stride}")
+    emit.define(name, " + ".join(parts) or "0")
+    return Linear(coords, job.sizes.strides(value), name)
