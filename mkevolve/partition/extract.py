@@ -1,7 +1,7 @@
 """From a decomposition to what is searched and what is run: slots, subgraphs and their order."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from mkevolve.data.decomposition import Decomposition, Slot, Subgraph
@@ -158,6 +158,9 @@ def _unique(name: str, taken: set[str]) -> str:
     return found
 
 
-def subgraphs_by_id(subgraphs: Iterable[Subgraph]) -> Mapping[str, Subgraph]:
-    """Index subgraphs by id."""
-    return {s.id: s for s in subgraphs}
+def variant_name(subgraph: Subgraph, graph: Graph) -> str:
+    """The variant of a subgraph that has this canonical graph; raises KeyError where none has."""
+    for name, known in subgraph.variants:
+        if known == graph:
+            return name
+    raise KeyError(f"{subgraph.id} has no such variant")
