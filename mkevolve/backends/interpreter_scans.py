@@ -94,15 +94,14 @@ class Scan(interpreter.ScanOps):  # type: ignore[misc]
 
     def generic_scan(self, input: Any) -> Any:  # noqa: A002
         dtypes = [p.dtype for p in input]
-        data = [np.array(p.handle.data) for p in input]
+        data = [np.asarray(p.handle.data) for p in input]
         length = data[0].shape[self.axis]
+        position = np.arange(length).reshape([-1 if a == self.axis else 1 for a in range(data[0].ndim)])
         step = 1
         while step < length:
-            left = _part(data, self.axis, slice(0, length - step))
-            right = _part(data, self.axis, slice(step, None))
-            head = _part(data, self.axis, slice(0, step))
-            tail = _combine(self.combine_fn, left, right, dtypes)
-            data = [np.concatenate(pair, axis=self.axis) for pair in zip(head, tail, strict=True)]
+            earlier = [np.roll(d, step, axis=self.axis) for d in data]
+            combined = _combine(self.combine_fn, earlier, data, dtypes)
+            data = [np.where(position < step, d, c) for d, c in zip(data, combined, strict=True)]
             step *= 2
         return [self.to_tensor(d, t) for d, t in zip(data, dtypes, strict=True)]
 

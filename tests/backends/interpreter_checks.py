@@ -1,0 +1,542 @@
+"""Checks that need the Triton interpreter; `test_interpreter.py` runs this file once in a child process."""
+
+import json
+import math
+import sys
+import traceback
+from types import SimpleNamespace
+
+import torch
+
+from mkevolve.backends import interpreter
+
+interpreter.install()
+
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+from mkevolve.data.candidate import Configuration  # noqa: E402
+from mkevolve.data.verdict import Status  # noqa: E402
+from mkevolve.interfaces import Case, Order  # noqa: E402
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def call(run, *activations, params=(), prepare=None, **options):
+    module = SimpleNamespace(run=run, __file__=__file__, **({"prepare": prepare} if prepare else {}))
+    return interpreter.run_case(
+        module, Configuration(), Case("key", "target", tuple(activations), tuple(params), **options)
+    )
+
+
+def values(result):
+    assert result.status is Status.PASSED, f"{result.status}: {result.message}"
+    return result.outputs[0]
+
+
+def draw(dtype, *shape, scale=4.0):
+    generator = torch.Generator().manual_seed(1)
+    return (torch.randn(shape, generator=generator) * scale).to(dtype)
+
+
+def same(got, want):
+    assert got.dtype == want.dtype, (got.dtype, want.dtype)
+    assert torch.equal(got, want), (got - want).abs().max()
+
+
+@triton.jit
+def _binary(x, y, o, n, OP: tl.constexpr, BLOCK: tl.constexpr):  # noqa: C901 (one kernel, a branch an op)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a, b = tl.load(x + i, mask=i < n, other=0.0), tl.load(y + i, mask=i < n, other=1.0)
+    if OP == "add":
+        c = a + b
+    elif OP == "sub":
+        c = a - b
+    elif OP == "mul":
+        c = a * b
+    elif OP == "div":
+        c = (a / b).to(a.dtype)
+    elif OP == "chain":
+        c = a * b + a - b * a
+    elif OP == "maximum":
+        c = tl.maximum(a, b)
+    elif OP == "minimum":
+        c = tl.minimum(a, b)
+    elif OP == "less":
+        c = (a < b).to(a.dtype)
+    elif OP == "where":
+        c = tl.where(a > b, a, -b)
+    elif OP == "abs":
+        c = tl.abs(a)
+    elif OP == "scalar":
+        c = a * 0.1 + 1.5
+    elif OP == "full":
+        c = a + tl.full((BLOCK,), 0.3, a.dtype)
+    elif OP == "exp":
+        c = tl.exp(a.to(tl.float32)).to(a.dtype)
+    elif OP == "integer":
+        c = a.to(tl.int32).to(a.dtype)
+    elif OP == "arange":
+        c = i.to(a.dtype)
+    elif OP == "half":
+        c = a.to(tl.float16).to(a.dtype)
+    elif OP == "bitcast":
+        if a.dtype.primitive_bitwidth == 16:
+            c = (a.to(tl.int16, bitcast=True) + 1).to(tl.int16).to(a.dtype, bitcast=True)
+        else:
+            c = (a.to(tl.int32, bitcast=True) + 1).to(a.dtype, bitcast=True)
+    tl.store(o + i, c, mask=i < n)
+
+
+_BINARY = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": lambda a, b: (a.float() / b.float()).to(a.dtype),
+    "chain": lambda a, b: a * b + a - b * a,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "less": lambda a, b: (a < b).to(a.dtype),
+    "where": lambda a, b: torch.where(a > b, a, -b),
+    "abs": lambda a, b: a.abs(),
+    "scalar": lambda a, b: a * torch.tensor(0.1, dtype=a.dtype) + torch.tensor(1.5, dtype=a.dtype),
+    "full": lambda a, b: a + torch.tensor(0.3, dtype=a.dtype),
+    "integer": lambda a, b: a.to(torch.int32).to(a.dtype),
+    "arange": lambda a, b: torch.arange(a.numel(), dtype=torch.int32).to(a.dtype),
+    "half": lambda a, b: a.half().to(a.dtype),
+    "bitcast": lambda a, b: (a.view(torch.int16 if a.element_size() == 2 else torch.int32) + 1).view(a.dtype),
+}
+
+
+def check_elementwise(dtype):
+    x, y = draw(dtype, 300), draw(dtype, 300, scale=2.0).flip(0)
+    for op, want in _BINARY.items():
+
+        def run(x, y, op=op):
+            o = torch.empty_like(x)
+            _binary[(triton.cdiv(x.numel(), 128),)](x, y, o, x.numel(), OP=op, BLOCK=128)
+            return o
+
+        got = values(call(run, x, y))
+        assert torch.equal(got, want(x, y)), (op, (got.float() - want(x, y).float()).abs().max())
+
+
+def check_special_values_survive(dtype):
+    x = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e38, -1e-38, 3.0], dtype=dtype)
+
+    def run(x):
+        o = torch.empty_like(x)
+        _binary[(1,)](x, x, o, x.numel(), OP="maximum", BLOCK=8)
+        return o
+
+    got = values(call(run, x))
+    assert torch.equal(torch.nan_to_num(got, nan=7.0), torch.nan_to_num(x, nan=7.0))
+
+
+@triton.jit
+def _multiply(a, b):
+    return a * b
+
+
+@triton.jit
+def _affine(a, b, c, d):
+    return a * c, b * c + d
+
+
+@triton.jit
+def _rows(x, o, OP: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    r, c = tl.arange(0, M), tl.arange(0, N)
+    v = tl.load(x + r[:, None] * N + c[None, :])
+    if OP == "sum":
+        tl.store(o + r, tl.sum(v, 1))
+    elif OP == "max":
+        tl.store(o + r, tl.max(v, 1))
+    elif OP == "min":
+        tl.store(o + r, tl.min(v, 1))
+    elif OP == "argmax":
+        tl.store(o + r, tl.argmax(v, 1).to(v.dtype))
+    elif OP == "product":
+        tl.store(o + r, tl.reduce(v, 1, _multiply))
+    elif OP == "columns":
+        tl.store(o + c, tl.reduce(v, 0, _multiply))
+    elif OP == "cumsum":
+        tl.store(o + r[:, None] * N + c[None, :], tl.cumsum(v, 1))
+    elif OP == "recurrence":
+        _decay, total = tl.associative_scan((v * 0.0 + 0.5, v), 1, _affine)
+        tl.store(o + r[:, None] * N + c[None, :], total)
+
+
+def _rows_of(x, op, shape):
+    def run(x):
+        o = x.new_empty(shape)
+        _rows[(1,)](x, o, OP=op, M=x.shape[0], N=x.shape[1])
+        return o
+
+    return values(call(run, x))
+
+
+def check_reductions(dtype):
+    x = draw(dtype, 8, 16)
+    tolerance = {"rtol": torch.finfo(dtype).eps * 8, "atol": torch.finfo(dtype).eps * 16}
+    torch.testing.assert_close(_rows_of(x, "sum", (8,)), x.float().sum(1).to(dtype), **tolerance)
+    same(_rows_of(x, "max", (8,)), x.amax(1))
+    same(_rows_of(x, "min", (8,)), x.amin(1))
+    same(_rows_of(x, "argmax", (8,)), x.argmax(1).to(dtype))
+    half = (x.sign() * 0.5 + x * 0.1).to(dtype)
+    torch.testing.assert_close(_rows_of(half, "product", (8,)), half.float().prod(1).to(dtype), **tolerance)
+    torch.testing.assert_close(_rows_of(half, "columns", (16,)), half.float().prod(0).to(dtype), **tolerance)
+
+
+def check_scans(dtype):
+    x = draw(dtype, 4, 16, scale=1.0)
+    eps = torch.finfo(dtype).eps * 16
+    torch.testing.assert_close(_rows_of(x, "cumsum", (4, 16)), x.cumsum(1), rtol=eps, atol=eps)
+    want, total = torch.zeros(4, 16), torch.zeros(4)
+    for i in range(16):
+        total = total * 0.5 + x[:, i].float()
+        want[:, i] = total
+    torch.testing.assert_close(_rows_of(x, "recurrence", (4, 16)), want.to(dtype), rtol=eps, atol=eps)
+
+
+@triton.jit
+def _dot(x, y, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    c = tl.dot(tl.load(x + at), tl.trans(tl.load(y + at)), input_precision="ieee")
+    tl.store(o + at, c.to(o.dtype.element_ty))
+
+
+def check_dot(dtype):
+    x, y = draw(dtype, 32, 32), draw(dtype, 32, 32).flip(0)
+
+    def run(x, y):
+        o = torch.empty_like(x)
+        _dot[(1,)](x, y, o, N=32)
+        return o
+
+    want = (x.double() @ y.double().t()).to(dtype)
+    close = {"rtol": torch.finfo(dtype).eps, "atol": 4e-7 * float((x.abs() @ y.abs().t()).max())}
+    torch.testing.assert_close(values(call(run, x, y)), want, **close)
+
+
+@triton.jit
+def _accumulate(x, o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(o + i % 4, tl.load(x + i, mask=i < n, other=0.0), mask=i < n)
+
+
+def check_atomics(dtype):
+    x = draw(dtype, 50, scale=1.0).round()  # whole numbers: every order gives the same sum
+
+    def run(x):
+        o = torch.zeros(4, device=x.device, dtype=x.dtype)
+        _accumulate[(4,)](x, o, x.numel(), BLOCK=16)
+        return o
+
+    want = torch.stack([x[i::4].sum() for i in range(4)])
+    same(values(call(run, x)), want)
+
+
+@triton.jit
+def _copy(x, o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def copy(x):
+    o = torch.empty_like(x)
+    _copy[(triton.cdiv(x.numel(), 32),)](x, o, x.numel(), BLOCK=32)
+    return o
+
+
+def check_strides_of_results_are_kept():
+    x = draw(torch.float32, 2, 8, 3, 5).to(memory_format=torch.channels_last)
+    got = values(call(copy, x))
+    assert got.stride() == x.stride()
+    same(got, x)
+
+
+def check_no_launch_leaves_the_poison():
+    x = draw(torch.float32, 40)
+    assert values(call(copy, x, launch=False)).isnan().all()
+    assert (values(call(copy, x, launch=False, poison=1)) > 1e8).all()
+    assert (values(call(copy, x.int(), launch=False)) != x.int()).all()
+    result = call(copy, x, launch=False)
+    assert result.launches == 1
+    assert result.traffic == ()
+
+
+@triton.jit
+def _unmasked(x, o, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(o + i, v, mask=i < BLOCK)
+
+
+def check_masked_lanes_are_undefined():
+    def run(x):
+        o = x.new_empty(32)
+        _unmasked[(1,)](x, o, x.numel(), BLOCK=32)
+        return o
+
+    got = values(call(run, draw(torch.bfloat16, 20)))
+    assert got[20:].isnan().all()
+    assert not got[:20].isnan().any()
+
+
+@triton.jit
+def _last_wins(o):
+    tl.store(o, tl.program_id(0).to(tl.float32))
+
+
+def check_order_of_programs():
+    def run(x):
+        o = torch.empty_like(x)
+        _last_wins[(5,)](o)
+        return o
+
+    x = torch.zeros(1)
+    assert values(call(run, x)).item() == 4
+    assert values(call(run, x, order=Order.REVERSED)).item() == 0
+    shuffled = {values(call(run, x, order=Order.SHUFFLED, seed=s)).item() for s in range(8)}
+    assert len(shuffled) > 2
+
+
+def check_sampled_instances_mark_what_they_wrote():
+    x = draw(torch.bfloat16, 32 * 50 + 7)
+    result = call(copy, x, instances=6, seed=3)
+    (written,) = result.written
+    blocks = [bool(b.all()) for b in written.split(32)]
+    assert sum(blocks) == 6
+    assert blocks[0]
+    assert blocks[-1]
+    assert written.sum() == 5 * 32 + 7
+    same(values(result)[written], x[written])
+    assert call(copy, x).written is None
+    assert values(call(copy, x, instances=1000)).equal(x)
+
+
+@triton.jit
+def _halve(x, o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + i, tl.load(x + i, mask=i < n, other=0.0) * 0.5, mask=i < n)
+
+
+@triton.jit
+def _total(x, o, n, BLOCK: tl.constexpr):
+    part = tl.zeros((BLOCK,), tl.float32)
+    for k in range(0, n, BLOCK):
+        i = k + tl.arange(0, BLOCK)
+        part += tl.load(x + i, mask=i < n, other=0.0)
+    tl.store(o + tl.program_id(0), tl.sum(part, 0))
+
+
+def check_results_that_depend_on_programs_that_did_not_run_are_not_comparable():
+    def run(x):
+        half, o = torch.empty_like(x), x.new_empty(3)
+        _halve[(triton.cdiv(x.numel(), 32),)](x, half, x.numel(), BLOCK=32)
+        _total[(3,)](half, o, x.numel(), BLOCK=32)
+        return o
+
+    x = draw(torch.float32, 32 * 20)
+    result = call(run, x, instances=4)
+    assert not result.written[0].any()
+    whole = call(run, x, instances=20)
+    assert whole.written[0].all()
+    torch.testing.assert_close(values(whole), (x.sum() * 0.5).expand(3))
+    assert len(result.traffic) == 2
+
+
+def check_sampled_atomics_are_not_comparable():
+    def run(x):
+        o = torch.zeros(4, device=x.device)
+        _accumulate[(8,)](x, o, x.numel(), BLOCK=16)
+        return o
+
+    x = draw(torch.float32, 128)
+    assert not call(run, x, instances=3).written[0].any()
+    assert call(run, x, instances=8).written[0].all()
+
+
+@triton.jit
+def _overwrite(x):
+    tl.store(x + 1, 5.0)
+
+
+def check_written_inputs_are_named():
+    def run(x, w):
+        o = torch.empty_like(x)
+        _copy[(1,)](x, o, x.numel(), BLOCK=32)
+        _overwrite[(1,)](w)
+        return o
+
+    assert call(run, torch.zeros(4), params=(torch.ones(4),)).inputs_changed == ("q0",)
+    assert call(copy, torch.zeros(4)).inputs_changed == ()
+
+
+@triton.jit
+def _read_beyond(x, o, by):
+    tl.store(o, tl.load(x + by))
+
+
+@triton.jit
+def _write_beyond(o, by):
+    tl.store(o + by, 1.0)
+
+
+def check_out_of_bounds():
+    def reads(x):
+        o = torch.empty_like(x)
+        _read_beyond[(1,)](x, o, 4)
+        return o
+
+    def writes(x):
+        o = torch.empty_like(x)
+        _write_beyond[(1,)](o, -1)
+        return o
+
+    read, write = call(reads, torch.zeros(4)), call(writes, torch.zeros(4))
+    assert read.status is Status.OUT_OF_BOUNDS
+    assert "load at byte 16 of x0, which has 16 bytes" in read.message
+    assert "line" in read.message
+    assert write.status is Status.OUT_OF_BOUNDS
+    assert "byte -4 of t0" in write.message
+
+
+@triton.jit
+def _pick(x, y, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(o + i, tl.load(tl.where(i % 2 == 0, x + i, y + i)))
+
+
+def check_one_access_may_touch_several_tensors():
+    def run(x, y):
+        o = torch.empty_like(x)
+        _pick[(1,)](x, y, o, N=16)
+        return o
+
+    x, y = draw(torch.float32, 16), draw(torch.float32, 16) + 9
+    same(values(call(run, x, y)), torch.where(torch.arange(16) % 2 == 0, x, y))
+
+
+def check_faults_have_their_status_and_line():
+    def fails(x):
+        raise IndexError("no such row")
+
+    def computes(x):
+        return x + 1
+
+    def returns_input(x):
+        return x.view(-1)
+
+    def returns_twice(x):
+        o = torch.empty_like(x)
+        return o, o.view(-1)
+
+    def returns_number(x):
+        return 3
+
+    x = torch.zeros(4)
+    failed = call(fails, x)
+    assert failed.status is Status.RUNTIME_ERROR
+    assert failed.message.startswith("line ")
+    assert "no such row" in failed.message
+    assert call(computes, x).status is Status.STATIC_ERROR
+    assert "aten.add" in call(computes, x).message
+    for wrong in (returns_input, returns_twice, returns_number):
+        assert call(wrong, x).status is Status.WRONG_OUTPUT, wrong
+
+
+def check_global_state_is_compared_and_restored():
+    def run(x):
+        torch.set_default_dtype(torch.float64)
+        torch.manual_seed(5)
+        return copy(x)
+
+    assert set(call(run, torch.zeros(4)).state_changed) == {"default dtype", "torch random state"}
+    assert torch.get_default_dtype() == torch.float32
+    assert call(copy, torch.zeros(4)).state_changed == ()
+
+
+def check_prepare_sees_parameters_only():
+    def prepare(w, b):
+        return (w + b,)
+
+    def run(x, folded):
+        o = torch.empty_like(x)
+        _binary[(1,)](x, folded, o, x.numel(), OP="mul", BLOCK=8)
+        return o
+
+    def spoils(w, b):
+        return w.add_(b)
+
+    x, w, b = draw(torch.bfloat16, 8), draw(torch.bfloat16, 8), torch.ones(8, dtype=torch.bfloat16)
+    same(values(call(run, x, params=(w, b), prepare=prepare)), x * (w + b))
+    before = w.clone()
+    assert call(run, x, params=(w, b), prepare=spoils).status is Status.INPUT_WRITTEN
+    same(w, before)
+
+
+def check_traffic_of_a_copy():
+    x = draw(torch.float16, 32 * 40)
+    (traffic,) = call(copy, x, instances=5).traffic
+    assert (traffic.programs, traffic.total) == (5, 40)
+    assert traffic.load_bytes == traffic.store_bytes == 5 * 64
+    assert traffic.load_sectors == traffic.store_sectors == 5 * 2
+    assert traffic.unique_load_bytes == traffic.unique_store_bytes == 5 * 64
+    assert {(a.kind, a.elements, a.itemsize, a.run, a.count) for a in traffic.accesses} == {
+        ("load", 32, 2, 32, 5),
+        ("store", 32, 2, 32, 5),
+    }
+    assert [b.buffer for b in traffic.buffers] == ["t0", "x0"]
+
+
+@triton.jit
+def _column(x, o, stride, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(o + i, tl.load(x + i * stride) + tl.load(x + i * stride))
+
+
+def check_traffic_of_strided_and_repeated_loads():
+    def run(x):
+        o = x.new_empty(64)
+        _column[(1,)](x, o, x.stride(0), N=64)
+        return o
+
+    (traffic,) = call(run, draw(torch.float32, 64, 32)).traffic
+    assert traffic.load_bytes == 2 * 64 * 4
+    assert traffic.load_sectors == 2 * 64
+    assert traffic.unique_load_bytes == 64 * 32
+    assert traffic.scalar_ops == 64
+    assert {a.run for a in traffic.accesses if a.kind == "load"} == {1}
+
+
+def check_traffic_of_a_dot():
+    def run(x, y):
+        o = torch.empty_like(x)
+        _dot[(1,)](x, y, o, N=32)
+        return o
+
+    (traffic,) = call(run, draw(torch.bfloat16, 32, 32), draw(torch.bfloat16, 32, 32)).traffic
+    assert traffic.dot_flops == (("bfloat16", 2 * 32**3),)
+    assert [(d.m, d.n, d.k, d.count) for d in traffic.dots] == [(32, 32, 32, 1)]
+
+
+def main():
+    results = {}
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            typed = check.__code__.co_argcount == 1
+            for suffix, arguments in (
+                {f"[{d}]": (t,) for d, t in DTYPES.items()} if typed else {"": ()}
+            ).items():
+                try:
+                    check(*arguments)
+                    results[name + suffix] = None
+                except Exception:  # noqa: BLE001 (reported to the test)
+                    results[name + suffix] = traceback.format_exc()
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
