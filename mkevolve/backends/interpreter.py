@@ -158,6 +158,11 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.call = call
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else the first call would import all of torch.compile: seconds in every child."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if self.call.interpreting:

@@ -4,6 +4,7 @@ Values of type bfloat16 are float32 arrays rounded after each operation (`numeri
 of `triton.runtime.interpreter`; loaded in interpreter children only.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,6 @@ Handle = Any  # interpreter.TensorHandle
 Data = npt.NDArray[Any]
 
 _np_dtype: Callable[[Any], "np.dtype[Any]"] = interpreter._get_np_dtype
-_fits = interpreter._validate_np_data_size
 _TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
 
 # Instructions of one element: (ordinary, special function unit).
@@ -47,6 +47,7 @@ def _storage(element: Any) -> np.dtype[Any]:
     return np.dtype(np.uint16 if element == tl.bfloat16 else _np_dtype(element))
 
 
+@functools.cache
 def np_dtype(dtype: Any) -> np.dtype[Any]:
     """The dtype of values under interpretation; replaces Triton's, which keeps bfloat16 as raw bits."""
     if not isinstance(dtype, tl.pointer_type) and dtype.scalar == tl.bfloat16:
@@ -54,11 +55,17 @@ def np_dtype(dtype: Any) -> np.dtype[Any]:
     return _np_dtype(dtype)
 
 
+@functools.cache
+def _width(dtype: Any) -> int:
+    """Most bytes an array element of a Triton type may have."""
+    if isinstance(dtype, tl.pointer_type):
+        return 8
+    return 4 if dtype.scalar == tl.bfloat16 else max(dtype.primitive_bitwidth // 8, 1)
+
+
 def fits(data: Data, dtype: Any) -> bool:
     """Whether an array may stand for a Triton type; replaces Triton's check."""
-    if not isinstance(dtype, tl.pointer_type) and dtype.scalar == tl.bfloat16:
-        return data.itemsize <= 4
-    return bool(_fits(data, dtype))
+    return data.itemsize <= _width(dtype)
 
 
 def rounded(data: Data, dtype: Any) -> Data:

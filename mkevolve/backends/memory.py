@@ -72,7 +72,8 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(tuple(tensor.shape), tensor.stride(), 0)
 
 
-def _poisoned(tensor: torch.Tensor, pattern: int, size: int) -> Bytes:
+def _spoil(target: Bytes, tensor: torch.Tensor, pattern: int) -> None:
+    """Fill bytes with the poison of a tensor's dtype."""
     if tensor.dtype == torch.bool:
         kind = "?"
     elif tensor.dtype == torch.bfloat16:
@@ -80,8 +81,8 @@ def _poisoned(tensor: torch.Tensor, pattern: int, size: int) -> Bytes:
     else:
         kind = "f" if tensor.dtype.is_floating_point or tensor.dtype.is_complex else "i"
     width = tensor.element_size() // (2 if tensor.dtype.is_complex else 1)
-    element = np.frombuffer(poison(kind, width, pattern), dtype=np.uint8)
-    return np.resize(element, size)
+    word = np.frombuffer(poison(kind, width, pattern), dtype=f"u{width}")
+    target.view(word.dtype)[:] = word
 
 
 class Memory:
@@ -109,9 +110,15 @@ class Memory:
         size = extent(like) * like.element_size()
         raw = np.empty(size + 2 * MARGIN + 256, dtype=np.uint8)
         raw = raw[-raw.ctypes.data % 256 :][: size + 2 * MARGIN]
-        margin = _poisoned(like, self.pattern, MARGIN)
-        raw[:MARGIN] = raw[MARGIN + size :] = margin
-        raw[MARGIN : MARGIN + size] = _poisoned(like, self.pattern, size) if content is None else content
+        margin = raw[:MARGIN]
+        _spoil(margin, like, self.pattern)
+        margin = margin.copy()
+        raw[MARGIN + size :] = margin
+        data = raw[MARGIN : MARGIN + size]
+        if content is None:
+            _spoil(data, like, self.pattern)
+        else:
+            data[:] = content
         region = Region(name, raw, size, margin, source, raw.ctypes.data + MARGIN)
         if self.track:
             region.written = np.zeros(size, dtype=np.bool_)
