@@ -48,24 +48,19 @@ def _storage(element: Any) -> np.dtype[Any]:
 
 
 @functools.cache
-def np_dtype(dtype: Any) -> np.dtype[Any]:
+def _scalar_dtype(scalar: Any) -> "np.dtype[Any]":
+    return np.dtype(np.float32 if scalar == tl.bfloat16 else _np_dtype(scalar))
+
+
+def np_dtype(dtype: Any) -> "np.dtype[Any]":
     """The dtype of values under interpretation; replaces Triton's, which keeps bfloat16 as raw bits."""
-    if not isinstance(dtype, tl.pointer_type) and dtype.scalar == tl.bfloat16:
-        return np.dtype(np.float32)
-    return _np_dtype(dtype)
-
-
-@functools.cache
-def _width(dtype: Any) -> int:
-    """Most bytes an array element of a Triton type may have."""
-    if isinstance(dtype, tl.pointer_type):
-        return 8
-    return 4 if dtype.scalar == tl.bfloat16 else max(dtype.primitive_bitwidth // 8, 1)
+    scalar = dtype.scalar
+    return np.dtype(np.uint64) if isinstance(scalar, tl.pointer_type) else _scalar_dtype(scalar)
 
 
 def fits(data: Data, dtype: Any) -> bool:
     """Whether an array may stand for a Triton type; replaces Triton's check."""
-    return data.itemsize <= _width(dtype)
+    return isinstance(dtype.scalar, tl.pointer_type) or data.itemsize <= np_dtype(dtype).itemsize
 
 
 def rounded(data: Data, dtype: Any) -> Data:
