@@ -55,7 +55,7 @@ class ConvFamily(Family[ConvProblem]):
         job = Job(Sizes(match.subgraph), match, design, found, blocks)
         if check_design(job) is not None:
             return None
-        define_output(job)
+        define_output(job.sizes, match.convs[0], match.result)
         return _source(job).render()
 
 

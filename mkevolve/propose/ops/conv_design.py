@@ -7,6 +7,7 @@ from math import prod
 from mkevolve.data.graph import ITEMSIZE
 from mkevolve.propose.ops.conv_match import Conv, ConvProblem
 from mkevolve.propose.ops.conv_pack import Packing
+from mkevolve.propose.shapes import power_of_two
 
 Options = tuple[int, ...]
 SHARED_BYTES = 227 * 1024
@@ -77,11 +78,6 @@ def fuses(conv: Conv, design: Design) -> bool:
 def round_up(n: int, unit: int) -> int:
     """The smallest multiple of `unit` that is not below `n`."""
     return -(-n // unit) * unit
-
-
-def power_of_two(n: int) -> int:
-    """The smallest power of two that is not below `n`."""
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def _term(conv: Conv, design: Design, columns: Options, inner: Options) -> Term:

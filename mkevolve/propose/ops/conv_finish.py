@@ -5,10 +5,11 @@ from mkevolve.propose.ops.conv_tile import (
     Job,
     column_index,
     column_tiles,
+    coordinates,
     flat_rows,
     host_pixels,
     host_text,
-    linear,
+    store_result,
 )
 
 REDUCE_ROWS = 16
@@ -22,19 +23,9 @@ def finish(job: Job, emit: Emitter) -> None:
     if any(t.conv.norm or t.conv.bias for t in job.terms):
         kernel.line(f"acc = acc + tl.load({kernel.pointer('shift')} + column)[None, :]")
     rows, cols = ("rows[:, None]",), ("cols[None, :]",) if job.ragged else ()
-    spatial = job.terms[0].conv.spatial
-    coords = job.coords(
-        Coord("n[:, None]", rows), Coord("co[None, :]", cols), Coord("oh[:, None]", rows),
-        Coord("ow[:, None]", rows), spatial,
-    )  # fmt: skip
-    emit.place(job.problem.result, coords, "acc", "float32")
-    first = job.stored[0]
-    if job.sizes.shape(first) == job.sizes.shape(job.problem.result):
-        kernel.pointer(first, host=f"out_{first.replace('.', '_')}")
-        emit.linear = linear(job, emit, first, coords, "at")
-    emit.push(job.problem.epilogue)
-    for value in job.stored:
-        emit.store(value)
+    n, h, w = (Coord(f"{name}[:, None]", rows) for name in ("n", "oh", "ow"))
+    coords = coordinates(n, Coord("co[None, :]", cols), h, w, job.terms[0].conv.spatial)
+    store_result(emit, job.problem, coords)
 
 
 def write_reduce(job: Job, kernel: Kernel) -> None:

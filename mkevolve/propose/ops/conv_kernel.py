@@ -7,10 +7,12 @@ from mkevolve.propose.ops.conv_tile import (
     Job,
     column_index,
     column_tiles,
+    coordinates,
     flat_rows,
     host_text,
     linear,
     patch_rows,
+    reach,
     row_tiles,
 )
 
@@ -50,7 +52,7 @@ def write_repack(job: Job, kernel: Kernel, term: Term) -> None:
     for name, text in zip(("n", "h", "w"), split, strict=True):
         kernel.line(f"{name} = {text.format(*sizes)}")
     n, c, h, w = (Coord(t, ("inside",)) for t in ("n[:, None]", "c[None, :]", "h[:, None]", "w[:, None]"))
-    value = emit.pull(source, job.coords(n, c, h, w, term.conv.spatial), raw=True)
+    value = emit.pull(source, coordinates(n, c, h, w, term.conv.spatial), raw=True)
     target = kernel.pointer(job.workspace(term))
     text = value.cast(job.sizes.dtype(source))
     kernel.line(f"tl.store({target} + p[:, None] * {channels} + c[None, :], {text}, mask=inside)")
@@ -144,7 +146,7 @@ def _input_tile(job: Job, emit: Emitter, term: Term) -> str:
     sizes = [kernel.size(d) for d in job.input(term)]
     tests = []
     for axis, (name, at) in enumerate((("ih", "oh"), ("iw", "ow"))):
-        kernel.line(f"{name} = {_reach(term, axis, at)}")
+        kernel.line(f"{name} = {reach(conv.window, axis, at, term.fused)}")
         if conv.window.padded(axis):
             tests += [f"({name} >= 0)", f"({name} < {sizes[2 + axis]})"]
     ragged = _ragged(job, term)
@@ -157,34 +159,15 @@ def _input_tile(job: Job, emit: Emitter, term: Term) -> str:
     if job.repacked(term):
         return _workspace_tile(job, kernel, term, mask, place)
     n, c, h, w = (Coord(place[d], mask) for d in "nchw")
-    coords = job.coords(n, c, h, w, conv.spatial)
+    coords = coordinates(n, c, h, w, conv.spatial)
     if conv.source in emit.inputs:
-        emit.linear = linear(job, emit, conv.source, coords, "a_at")
+        emit.linear = linear(emit, conv.source, coords, "a_at")
         return emit.pull(conv.source, coords, raw=True).text
     value = emit.pull(conv.source, coords).cast(job.sizes.dtype(conv.source))
     if not tests and not ragged:
         return value
     # What precedes the convolution may turn the zeros that were loaded outside into something else.
     return f"tl.where({' & '.join(mask)}, {value}, 0.0).to(tl.{job.sizes.dtype(conv.source)})"
-
-
-def _reach(term: Term, axis: int, at: str) -> str:
-    """Input row (or column) of the tap at output row `at`."""
-    window = term.conv.window
-    start = at if window.stride[axis] == 1 else f"{at} * {window.stride[axis]}"
-    if window.pad[axis]:
-        start = f"{start} - {window.pad[axis]}"
-    if term.fused:
-        start = f"({start})[:, None]"
-    if window.size[axis] == 1:
-        return start
-    step = f"tap // {window.size[1]}" if axis == 0 else f"tap % {window.size[1]}"
-    if window.size[1 - axis] == 1:
-        step = "tap"
-    elif axis == 0 and window.dilation[0] > 1:
-        step = f"({step})"
-    step = step if window.dilation[axis] == 1 else f"{step} * {window.dilation[axis]}"
-    return f"{start} + ({step})[None, :]" if term.fused else f"{start} + {step}"
 
 
 def _ragged(job: Job, term: Term) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from mkevolve.data.graph import Ref
 from mkevolve.propose.emit import Coord, Coords, Emitter, Kernel, Linear
+from mkevolve.propose.kernel import identifier
 from mkevolve.propose.ops.conv_design import PATCH_WIDTHS, Blocks, Design, Term
-from mkevolve.propose.ops.conv_match import ConvProblem
+from mkevolve.propose.ops.conv_match import Conv, ConvProblem, Window
 from mkevolve.propose.shapes import Dim, Sizes, is_one
 
 
@@ -22,7 +23,7 @@ class Job:
     @property
     def output(self) -> tuple[Dim, ...]:
         """Batch, channels, rows, columns of the result; a 1-d convolution has one row."""
-        return self.four(self.sizes.shape(self.problem.result))
+        return four(self.sizes, self.problem.result)
 
     @property
     def channels(self) -> int:
@@ -38,20 +39,13 @@ class Job:
         """Padded output channels of all groups, as weights and biases are packed."""
         return self.groups * self.terms[0].packing.columns
 
-    def four(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        return shape if len(shape) == 4 else (*shape[:2], self.sizes.number(1), shape[2])
-
     def input(self, term: Term) -> tuple[Dim, ...]:
-        return self.four(self.sizes.shape(term.conv.source))
+        return four(self.sizes, term.conv.source)
 
     @property
     def ragged(self) -> bool:
         """Whether a tile can reach beyond the output channels of a group."""
         return any(self.channels % block for block in self.blocks.columns)
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        return tuple(o.name for o in self.problem.graph.outputs if isinstance(o, Ref))
 
     def workspace(self, term: Term) -> str:
         """Name of the channels-last copy of a term's input."""
@@ -61,21 +55,46 @@ class Job:
         """A lone tap reads its input once, so that a copy does not pay."""
         return self.design.repack and term.conv.window.taps > 1
 
-    def coords(self, n: Coord, c: Coord, rows: Coord, columns: Coord, spatial: int) -> Coords:
-        return (n, c, rows, columns) if spatial == 2 else (n, c, columns)
+
+def four(sizes: Sizes, value: str) -> tuple[Dim, ...]:
+    """Batch, channels, rows, columns of a value; with one spatial dimension there is one row."""
+    shape = sizes.shape(value)
+    return shape if len(shape) == 4 else (*shape[:2], sizes.number(1), shape[2])
 
 
-def define_output(job: Job) -> None:
-    """Say how the sizes of the result follow from those of the first convolution's input."""
-    conv, window = job.terms[0].conv, job.terms[0].conv.window
+def coordinates(n: Coord, c: Coord, rows: Coord, columns: Coord, spatial: int) -> Coords:
+    """The coordinates of a value with `spatial` dimensions behind its channels."""
+    return (n, c, rows, columns) if spatial == 2 else (n, c, columns)
+
+
+def define_output(sizes: Sizes, conv: Conv, result: str) -> None:
+    """Say how the sizes of the result follow from those of the convolution's input."""
+    window, output, source = conv.window, four(sizes, result), four(sizes, conv.source)
     for axis, name in ((0, "OH"), (1, "OW")):
-        place = 2 + axis if conv.spatial == 2 else 1 + axis
-        if place < 2 or is_one(job.output[2 + axis]):
+        if is_one(output[2 + axis]):
             continue
-        size = job.sizes.host(job.sizes.shape(conv.source)[place])
         slack = window.pad[axis] + window.tail[axis] - window.dilation[axis] * (window.size[axis] - 1) - 1
-        text = f"({size} {'+' if slack >= 0 else '-'} {abs(slack)}) // {window.stride[axis]} + 1"
-        job.sizes.define(job.output[2 + axis], name, text)
+        text = f"{sizes.host(source[2 + axis])} {'+' if slack >= 0 else '-'} {abs(slack)}"
+        sizes.define(output[2 + axis], name, f"({text}) // {window.stride[axis]} + 1")
+
+
+def reach(window: Window, axis: int, at: str, fused: bool = False) -> str:
+    """Input row (axis 0) or column (1) that `tap` reads for output row `at`.
+
+    `fused` says that `tap` runs along the second side of the tile: the text is then 2-d.
+    """
+    start = at if window.stride[axis] == 1 else f"{at} * {window.stride[axis]}"
+    if window.pad[axis]:
+        start = f"{start} - {window.pad[axis]}"
+    if fused:
+        start = f"({start})[:, None]"
+    if window.size[axis] == 1:
+        return start
+    step = f"tap // {window.size[1]}" if axis == 0 else f"tap % {window.size[1]}"
+    if window.size[1 - axis] == 1:
+        step = "tap"
+    step = step if window.dilation[axis] == 1 else f"{step} * {window.dilation[axis]}"
+    return f"{start} + ({step})[None, :]" if fused else f"{start} + {step}"
 
 
 def check_design(job: Job) -> str | None:
@@ -167,15 +186,26 @@ def column_index(job: Job, kernel: Kernel, tile: str) -> None:
         kernel.line(f"cols = inner < {job.channels}")
 
 
-def linear(job: Job, emit: Emitter, value: str, coords: Coords, name: str) -> Linear:
-    """The offset of a tile with what varies along its rows added first, so that it is added once a row."""
-    kernel = emit.kernel
-    parts = []
-    for axis in (*(a for a in range(len(coords)) if a != 1), 1):
-        if is_one(job.sizes.shape(value)[axis]):
+def linear(emit: Emitter, value: str, coords: Coords, name: str) -> Linear:
+    """The offset of a tile with what varies along its first side added up first, once a row of the tile."""
+    kernel, parts = emit.kernel, []
+    for axis in sorted(range(len(coords)), key=lambda a: not coords[a].text.endswith("[:, None]")):
+        if is_one(emit.sizes.shape(value)[axis]):
             continue
         stride = kernel.stride(value, axis)
         text = coords[axis].text if coords[axis].text.endswith("]") else f"({coords[axis].text})"
         parts.append(text if stride == "1" else f"{text} * {stride}")
     emit.define(name, " + ".join(parts) or "0")
-    return Linear(coords, job.sizes.strides(value), name)
+    return Linear(coords, emit.sizes.strides(value), name)
+
+
+def store_result(emit: Emitter, problem: ConvProblem, coords: Coords) -> None:
+    """Write what follows the result of the convolutions, which is in `acc` at `coords`, and the stores."""
+    outputs = [o.name for o in problem.graph.outputs if isinstance(o, Ref)]
+    emit.place(problem.result, coords, "acc", "float32")
+    if emit.sizes.shape(outputs[0]) == emit.sizes.shape(problem.result):
+        emit.kernel.pointer(outputs[0], host=f"out_{identifier(outputs[0])}")
+        emit.linear = linear(emit, outputs[0], coords, "at")
+    emit.push(problem.epilogue)
+    for value in outputs:
+        emit.store(value)

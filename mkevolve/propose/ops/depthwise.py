@@ -1,0 +1,233 @@
+"""Depthwise convolutions: an output channel reads one input channel; there is no matrix product."""
+
+from dataclasses import dataclass
+from math import prod
+
+from mkevolve.data.candidate import Setting
+from mkevolve.data.chip import Chip
+from mkevolve.data.decomposition import Subgraph
+from mkevolve.data.model import Precision
+from mkevolve.propose.emit import Coord, Emitter, Kernel
+from mkevolve.propose.family import Family, Point
+from mkevolve.propose.ops.conv_design import round_up
+from mkevolve.propose.ops.conv_match import CONVOLUTIONS, Conv, ConvProblem, match_conv
+from mkevolve.propose.ops.conv_pack import fold_lines
+from mkevolve.propose.ops.conv_tile import coordinates, define_output, four, linear, reach, store_result
+from mkevolve.propose.shapes import Sizes, power_of_two
+from mkevolve.propose.source import Source
+
+UNROLLED_TAPS = 25
+PATCH_WIDTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A 2-d tile: `across` (its second side) is `channels` or `pixels`; the other of both runs down it.
+
+    With `patch` the pixels are a rectangle of one image, else consecutive ones. `unrolled` writes one load a
+    tap, else the taps are a loop.
+    """
+
+    across: str
+    patch: bool
+    unrolled: bool
+
+    def side(self, name: str) -> str:
+        """Text that spreads a vector over pixels or channels to the tile."""
+        return "[None, :]" if name == self.across else "[:, None]"
+
+
+class DepthwiseFamily(Family[ConvProblem]):
+    """conv1d and conv2d with as many groups as input channels, any kernel, stride, padding and dilation."""
+
+    def match(self, subgraph: Subgraph) -> ConvProblem | None:
+        if not any(n.op in CONVOLUTIONS for n in subgraph.target.nodes):
+            return None
+        problem = match_conv(subgraph)
+        return problem if len(problem.convs) == 1 and problem.convs[0].is_depthwise else None
+
+    def choices(self, match: ConvProblem, chip: Chip, precision: Precision) -> dict[str, tuple[Setting, ...]]:
+        conv, values = match.convs[0], match.graph.values()
+        channels_last = values[conv.source].spec.stride[1] == 1 and conv.ci > 1
+        small = conv.window.taps <= UNROLLED_TAPS
+        table: dict[str, tuple[Setting, ...]] = {
+            "across": ("channels", "pixels") if channels_last else ("pixels", "channels"),
+            "taps": ("unrolled", "loop") if small else ("loop", "unrolled"),
+        }
+        if conv.spatial == 2:
+            table["tile"] = ("flat", "patch")
+        return table
+
+    def render(self, match: ConvProblem, point: Point) -> str | None:
+        tile = Tile(str(point["across"]), point.get("tile") == "patch", point["taps"] == "unrolled")
+        sizes, conv = Sizes(match.subgraph), match.convs[0]
+        define_output(sizes, conv, match.result)
+        blocks = _blocks(match, tile)
+        source = Source(sizes, _doc(match, tile), blocks)
+        _prepare(match, source, max(int(b) for b in blocks["BLOCK_C"]))
+        kernel = source.kernel("_depthwise")
+        _write(match, tile, Emitter(kernel))
+        source.launch(kernel)
+        return source.render()
+
+
+def _blocks(match: ConvProblem, tile: Tile) -> dict[str, tuple[Setting, ...]]:
+    """Options of every tunable; about a thousand outputs a program, or four thousand with channels across."""
+    shape = match.graph.values()[match.result].spec.shape
+    pixels, channels = prod(shape[2:]), shape[1]
+    table: dict[str, tuple[Setting, ...]]
+    if tile.across == "channels":
+        wide = min(64, power_of_two(channels))
+        table = {
+            "BLOCK_P": (64, 16, 32),
+            "BLOCK_C": tuple(dict.fromkeys((wide, max(wide // 2, 8), min(2 * wide, power_of_two(channels))))),
+        }
+    else:
+        long = min(1024, max(16, power_of_two(pixels)))
+        planes = max(1, 1024 // long)
+        table = {
+            "BLOCK_P": tuple(dict.fromkeys((long, max(16, long // 2), max(16, long // 4)))),
+            "BLOCK_C": tuple(dict.fromkeys((planes, 2 * planes, max(1, planes // 2)))),
+        }
+    if tile.patch:
+        table["BLOCK_W"] = (PATCH_WIDTH, 2 * PATCH_WIDTH)
+    return {**table, "num_warps": (4, 8)}
+
+
+def _prepare(match: ConvProblem, source: Source, block: int) -> None:
+    """Weights become `[taps, channels]` in fp32, as they are few, with zero columns to a whole block."""
+    conv = match.convs[0]
+    width = round_up(conv.co, block)
+    pad = f"(0, {width - conv.co})"
+    lines = fold_lines(conv, "c0", into_weight=True)
+    lines.append(f"weight = c0_w.reshape({conv.co}, {conv.window.taps}).t()")
+    lines.append(f"weight = torch.nn.functional.pad(weight, {pad}).float().contiguous()")
+    lines.append(f"shift = torch.nn.functional.pad(c0_bias, {pad}).float().contiguous()")
+    around = {r for n in (*match.epilogue, *match.prologue(conv)) for r in n.reads}
+    kept = [i.name for i in match.graph.params if i.name in around]
+    source.prepare(lines, ("weight", "shift", *kept))
+
+
+def _write(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
+    kernel, conv = emit.kernel, match.convs[0]
+    _place(match, tile, emit)
+    down, across = ("BLOCK_C", "BLOCK_P") if tile.across == "pixels" else ("BLOCK_P", "BLOCK_C")
+    kernel.line(f"acc = tl.zeros(({down}, {across}), tl.float32)")
+    taps = conv.window.taps
+    header = f"for tap in tl.static_range({taps}):" if tile.unrolled else f"for tap in range({taps}):"
+    with emit.loop(header):
+        value = _input(match, tile, emit)
+        weight = f"tl.load({kernel.pointer('weight')} + tap * {_width(match, kernel)} + c)"
+        kernel.line(f"acc += {value} * {weight}{tile.side('channels')}")
+    if conv.norm or conv.bias:
+        kernel.line(f"acc += tl.load({kernel.pointer('shift')} + c){tile.side('channels')}")
+    n, c, oh, ow = _coords(tile, "oh", "ow", ("pixel",), ("channel",))
+    store_result(emit, match, coordinates(n, c, oh, ow, conv.spatial))
+
+
+def _width(match: ConvProblem, kernel: Kernel) -> str:
+    return kernel.scalar("width", "weight.stride(0)")
+
+
+def _place(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
+    """Write `n`, `c`, `oh`, `ow` of the outputs, and which of them exist (`pixel`, `channel`)."""
+    kernel = emit.kernel
+    dims = four(emit.sizes, match.result)
+    n, channels, oh, ow = (kernel.size(d) for d in dims)
+    for name in ("BLOCK_P", "BLOCK_C", *(("BLOCK_W",) if tile.patch else ())):
+        kernel.constant(name)
+    kernel.grid = f"({' * '.join(_tiles(tile, [_paren(emit.sizes.host(d)) for d in dims], 'triton'))},)"
+    kernel.line(f"pid = {kernel.program_id()}")
+    kernel.line(f"tiles = {_tiles(tile, [n, channels, oh, ow], 'tl')[0]}")
+    kernel.line(f"lane = {kernel.arange('BLOCK_P')}")
+    if tile.across == "pixels":
+        kernel.line("area = pid % tiles")
+        kernel.line(f"plane = pid // tiles * BLOCK_C + {kernel.arange('BLOCK_C')}")
+        kernel.line(f"channel = plane < {n} * {channels}")
+        kernel.line(f"n = plane // {channels}")
+        kernel.line(f"c = plane % {channels}")
+    else:
+        kernel.line(f"blocks = tl.cdiv({channels}, BLOCK_C)")
+        kernel.line(f"c = pid % blocks * BLOCK_C + {kernel.arange('BLOCK_C')}")
+        kernel.line(f"channel = c < {channels}")
+        kernel.line("area = pid // blocks % tiles")
+    if tile.patch:
+        kernel.line(f"oh = area // tl.cdiv({ow}, BLOCK_W) * (BLOCK_P // BLOCK_W) + lane // BLOCK_W")
+        kernel.line(f"ow = area % tl.cdiv({ow}, BLOCK_W) * BLOCK_W + lane % BLOCK_W")
+        kernel.line(f"pixel = (oh < {oh}) & (ow < {ow})")
+    else:
+        kernel.line("p = area * BLOCK_P + lane")
+        kernel.line(f"oh = p // {ow} % {oh}")
+        kernel.line(f"ow = p % {ow}")
+        area = f"{oh} * {ow}" if tile.across == "pixels" else f"{n} * {oh} * {ow}"
+        kernel.line(f"pixel = p < {area}")
+    if tile.across == "channels":
+        kernel.line("n = lane * 0 + pid // blocks // tiles" if tile.patch else f"n = p // ({oh} * {ow})")
+
+
+def _tiles(tile: Tile, sizes: list[str], module: str) -> list[str]:
+    """Text of the number of tiles over pixels, then of the other factors of the grid."""
+    n, channels, oh, ow = sizes
+    planes = tile.across == "pixels"
+    lines = f"{n} * {channels}" if planes else channels
+    factors = [f"{module}.cdiv({lines}, BLOCK_C)"]
+    if tile.patch:
+        area = f"{module}.cdiv({oh}, BLOCK_P // BLOCK_W) * {module}.cdiv({ow}, BLOCK_W)"
+        return [area, *factors] if planes else [area, *factors, n]
+    pixels = f"{oh} * {ow}" if planes else f"{n} * {oh} * {ow}"
+    return [f"{module}.cdiv({pixels}, BLOCK_P)", *factors]
+
+
+def _paren(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+def _coords(
+    tile: Tile, rows: str, columns: str, pixel: tuple[str, ...], channel: tuple[str, ...], c: str = "c"
+) -> tuple[Coord, Coord, Coord, Coord]:
+    """Batch, channel, row and column over the tile; `pixel` and `channel` are masks of its two sides."""
+    p, q = tile.side("pixels"), tile.side("channels")
+    whole = tuple(f"{m}{p}" for m in pixel)
+    planes = tuple(f"{m}{q}" for m in channel)
+    batch = Coord(f"n{q}", planes) if tile.across == "pixels" else Coord(f"n{p}", whole)
+    return batch, Coord(f"{c}{q}", planes), Coord(f"{rows}{p}", whole), Coord(f"{columns}{p}", whole)
+
+
+def _input(match: ConvProblem, tile: Tile, emit: Emitter) -> str:
+    """Write the load of what one tap reads; return its text in fp32, zero outside the input."""
+    kernel, conv = emit.kernel, match.convs[0]
+    _, _, height, width = (kernel.size(d) for d in four(emit.sizes, conv.source))
+    tests = []
+    for axis, (name, at, size) in enumerate((("ih", "oh", height), ("iw", "ow", width))):
+        kernel.line(f"{name} = {reach(conv.window, axis, at)}")
+        if conv.window.padded(axis):
+            tests += [f"({name} >= 0)", f"({name} < {size})"]
+    kernel.line(f"inside = {' & '.join(['pixel', *tests])}")
+    n, c, h, w = _coords(tile, "ih", "iw", ("inside",), ("channel",), _channel(conv))
+    coords = coordinates(n, c, h, w, conv.spatial)
+    if conv.source in emit.inputs:
+        emit.linear = linear(emit, conv.source, coords, "x_at")
+        return emit.pull(conv.source, coords).text
+    value = emit.pull(conv.source, coords).cast("float32")
+    # What precedes the convolution may turn the zeros that were loaded outside into something else.
+    return f"tl.where(inside{tile.side('pixels')}, {value}, 0.0)" if tests else value
+
+
+def _channel(conv: Conv) -> str:
+    """Input channel of output channel `c`."""
+    several = conv.co // conv.ci
+    return "c" if several == 1 else f"(c // {several})"
+
+
+def _doc(match: ConvProblem, tile: Tile) -> str:
+    conv = match.convs[0]
+    size = "x".join(str(n) for n in conv.window.size)
+    parts = [f"depthwise conv {size} over {conv.ci} channels"] + ["folded batch norm"] * (
+        conv.norm is not None
+    )
+    tail = [n.op.split(".")[1] for n in match.epilogue]
+    if tail:
+        parts.append("then " + ", ".join(tail))
+    shape = "rectangles of pixels" if tile.patch else "runs of pixels"
+    taps = "taps unrolled" if tile.unrolled else "a loop over taps"
+    return f"{', '.join(parts)}: {tile.across} across the tile, {shape}, {taps}."
