@@ -116,7 +116,7 @@ def _compare_inputs(eager: list[object], captured: list[object], where: str) -> 
 
 
 def difference(got: object, want: object) -> str:
-    """Say how a value differs from eager's, or nothing; NaN equals NaN, and size-1 dimensions have no stride."""
+    """Say how a value differs from eager's, or nothing. NaN equals NaN; size-1 dimensions have no stride."""
     if not isinstance(got, torch.Tensor) or not isinstance(want, torch.Tensor):
         same = type(got) is type(want) and (got is want or got == want)
         return "" if same else f"{got!r} for {want!r}"

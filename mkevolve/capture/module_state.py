@@ -20,12 +20,20 @@ def module_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
-def copy_module(module: nn.Module, convert: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
-    """Copy a module with each of its tensors replaced by `convert` of it, once for tied ones."""
+Convert = Callable[[torch.Tensor], torch.Tensor]
+
+
+def copy_module(module: nn.Module, convert: Convert, convert_attribute: Convert | None = None) -> nn.Module:
+    """Copy a module with each of its tensors replaced by `convert` of it, once for tied ones.
+
+    `convert_attribute` is for the tensors that are neither parameters nor buffers; None means `convert`.
+    """
+    registered = {id(t) for t in (*module.parameters(), *module.buffers())}
     memo: dict[int, object] = {}
     for tensor in module_tensors(module).values():
         if id(tensor) not in memo:
-            memo[id(tensor)] = convert(tensor)
+            chosen = convert if id(tensor) in registered else convert_attribute or convert
+            memo[id(tensor)] = chosen(tensor)
     return copy.deepcopy(module, memo)
 
 

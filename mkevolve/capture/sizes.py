@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.export.graph_signature import InputKind as ExportedKind
 from torch.utils import _pytree as pytree
@@ -16,7 +16,7 @@ from mkevolve.models.inputs import Call
 from mkevolve.models.source import Model
 
 _ODD = (5, 7, 9, 11, 13, 17, 21, 33, 65)
-_FACTORS = (1, 3, 2, 5, 7)
+_FACTORS = (1, 3, 5, 7, 2)
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,21 @@ def free_sizes(model: Model, call: Call) -> Sizes:
 
 
 def candidates(sizes: Sizes, call: Call, batch: int) -> Iterator[tuple[Leaf, ...]]:
-    """Propose leaves with the batch size `batch`, boldest first: all sizes odd; multiples of the power of two
-    in each; the batch alone. Only the first that eager accepts is wanted.
+    """Propose leaves with the batch size `batch`, boldest first; only the first that eager accepts is wanted.
+
+    All sizes are odd, then small multiples of 2, of 4 and of the power of two in the target's size (a model
+    with pooling or patches needs them), and at last only the batch changes.
     """
     rest = [s for s in sizes.free if s is not sizes.batch]
     limits = _largest_integers(call)
     front = {sizes.batch.symbol: batch} if sizes.batch is not None and batch != sizes.batch.value else {}
     shift = 1 if batch == 1 else 0
-    bold = [_first(s, limits, _ODD[(i + shift) % 3 :]) for i, s in enumerate(rest)]
-    steps = [_first(s, limits, tuple(f * _power_of_two(s.value) for f in _FACTORS[shift:])) for s in rest]
+    choices = [[_first(s, limits, _ODD[(i + shift) % 3 :]) for i, s in enumerate(rest)]]
+    for step in (2, 4, 64):
+        multiples = [tuple(f * min(step, _power_of_two(s.value)) for f in _FACTORS[shift:]) for s in rest]
+        choices.append([_first(s, limits, m) for s, m in zip(rest, multiples, strict=True)])
     tried = set()
-    for choice in (bold, steps, [s.value for s in rest]):
+    for choice in (*choices, [s.value for s in rest]):
         values = {s.symbol: s.value for s in sizes.free}
         values |= front
         values |= {s.symbol: v for s, v in zip(rest, choice, strict=True)}
@@ -127,7 +131,7 @@ def _dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _power_of_two(size: int) -> int:
-    return min(size & -size, 64) if size else 1
+    return size & -size if size else 1
 
 
 def _expression(size: object) -> sympy.Expr:

@@ -1,7 +1,8 @@
 """Traces a copy of a module, on fake CPU tensors, with `torch.export` (non-strict).
 
-The copy's tensors hold no data, so nothing is copied, the user's module is never called or changed, and the
-trace does not depend on the device that the module is on.
+The copy's parameters and buffers hold no data, so nothing large is copied, the user's module is never called
+or changed, and the trace does not depend on the device that the module is on. Other tensors of the module are
+copied: export takes them as constants, and computes with them.
 """
 
 import linecache
@@ -28,7 +29,7 @@ from torch.utils import _pytree as pytree
 from mkevolve.capture.module_state import copy_module, fingerprint
 from mkevolve.data.graph import TensorSpec
 from mkevolve.errors import CaptureError
-from mkevolve.models.inputs import Call
+from mkevolve.models.inputs import Call, clone_leaf
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 _HIDDEN = (
@@ -52,7 +53,7 @@ def trace(module: nn.Module, call: Call) -> Trace:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with _quiet(), _explained(module):
         _refuse_attribute_writes(module, call, mode)
-        copy = copy_module(module, lambda t: _fake(t, mode))
+        copy = copy_module(module, lambda t: _fake(t, mode), clone_leaf)
         args, kwargs = _fake_call(call, mode)
         program = torch.export.export(copy, args, kwargs, strict=False)
         return Trace(program.run_decompositions({}), copy)
@@ -67,7 +68,7 @@ def trace_symbolic(module: nn.Module, call: Call) -> ExportedProgram:
         return dict.fromkeys(range(value.dim()), Dim.AUTO) if isinstance(value, torch.Tensor) else None
 
     with _quiet(), _explained(module):
-        copy = copy_module(module, lambda t: _fake(t, mode))
+        copy = copy_module(module, lambda t: _fake(t, mode), clone_leaf)
         shapes = (*pytree.tree_map(free, args), *pytree.tree_map(free, tuple(kwargs.values())))
         return torch.export.export(copy, args, kwargs, dynamic_shapes=shapes, strict=False)
 
@@ -122,7 +123,7 @@ def _explained(module: nn.Module) -> Iterator[None]:
         if isinstance(error, _DATA_DEPENDENT) or "data-dependent" in str(error).lower():
             raise CaptureError(
                 f"{name} is data-dependent{place}: what runs, or the size of a result, depends on the values"
-                " of a tensor, so a trace is wrong for other inputs; use torch.where or move it out of forward"
+                " of a tensor, so a trace is wrong for others; use torch.where or move it out of forward"
             ) from error
         first = (str(error).strip().splitlines() or [""])[0]
         raise CaptureError(f"{name} cannot be captured{place}: {type(error).__name__}: {first}") from error
