@@ -56,8 +56,8 @@ def row_tunables(product: Product) -> Tunables:
     """Blocks of the variant without tensor cores."""
     first = product.terms[0]
     return {
-        "BLOCK_N": _fit((16, 32, 64), product.extent(first.columns), least=4),
-        "BLOCK_K": _fit((256, 128, 512), product.extent(first.inner)),
+        "BLOCK_N": fit((16, 32, 64), product.extent(first.columns), least=4),
+        "BLOCK_K": fit((256, 128, 512), product.extent(first.inner)),
         "num_warps": (4, 8, 2),
     }
 
@@ -90,13 +90,13 @@ def dot_tunables(product: Product, precision: str) -> Tunables:
     best = filling[0] if filling else tiles[-1]
     for name, size, block in (("BLOCK_M", m, best[0]), ("BLOCK_N", n, best[1])):
         blocks = tuple(b for b in table[name] if isinstance(b, int))
-        table[name] = _fit((block, *(b for b in blocks if b != block)), size)
+        table[name] = fit((block, *(b for b in blocks if b != block)), size)
     blocks = tuple(b for b in table["BLOCK_K"] if isinstance(b, int))
-    table["BLOCK_K"] = _fit(blocks, k)
+    table["BLOCK_K"] = fit(blocks, k)
     return table
 
 
-def _fit(blocks: tuple[int, ...], size: int, least: int = 16) -> tuple[int, ...]:
+def fit(blocks: tuple[int, ...], size: int, least: int = 16) -> tuple[int, ...]:
     """Blocks that are no longer than the size needs, at least `least`."""
     cap = max(least, 1 << max(size - 1, 1).bit_length())
     kept = tuple(b for b in blocks if b <= cap)
