@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.decomposition import Decomposition, Slot
 from mkevolve.data.measurement import Environment, Measurement
+from mkevolve.data.model import CapturedModel, Leaf
 
 FALLBACKS = ("eager", "compile")
 
@@ -42,11 +43,36 @@ class SlotChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """The calls for which a composition was verified: their leaves by variant, `target` first.
+
+    `in_tree` is the nesting of `(args, kwargs)`, see `CapturedModel`.
+    """
+
+    dtype: str
+    training: bool
+    in_tree: str
+    variants: tuple[tuple[str, tuple[Leaf, ...]], ...]
+
+
+def signature_of(captured: CapturedModel) -> Signature:
+    """The calls that a model was captured with."""
+    variants = tuple((v.name, v.leaves) for v in captured.variants)
+    return Signature(captured.dtype, captured.training, captured.in_tree, variants)
+
+
+@dataclass(frozen=True, slots=True)
 class Composition:
-    """The whole file. `model` names how the module was made; `decomposition` says how it was cut."""
+    """The whole file. `model` names how the module was made; `decomposition` says how it was cut.
+
+    `written` maps a slot's name to the implementation that a search wrote there last: a slot that says
+    something else was edited or swapped by a person.
+    """
 
     model: str
     decomposition: Decomposition
     slots: tuple[SlotChoice, ...]
     kernels: tuple[KernelEntry, ...]
     environment: Environment
+    signature: Signature = Signature("", False, "", ())
+    written: tuple[tuple[str, str], ...] = ()

@@ -8,7 +8,7 @@ import torch
 from mkevolve.data.decomposition import Decomposition, Slot
 from mkevolve.data.graph import Arg, Graph, Node, Ref, TensorSpec
 from mkevolve.data.model import CapturedModel
-from mkevolve.partition.canonical import Cut, canonical
+from mkevolve.partition.canonical import canonical, cut_out
 from mkevolve.partition.extract import slots_of, steps
 from mkevolve.partition.layout import same_layout
 from mkevolve.partition.realize import facts_of, realize
@@ -39,15 +39,13 @@ def programs(
     """One program a variant, by the variant's name."""
     model = realize(captured, decomposition)
     facts = facts_of(model)
+    cuts = {slot.name: cut_out(facts, slot.nodes) for slot in slots}
     found = {}
     for variant in model.variants:
         order = steps(facts, slots, variant.graph)
         specs = variant.graph.values()
         made = {name: specs[name].spec for slot in slots for name in slot.outputs}
-        graphs = {
-            slot.name: canonical(facts, variant.graph, Cut(slot.nodes, slot.inputs, slot.outputs))
-            for slot in slots
-        }
+        graphs = {name: canonical(facts, variant.graph, cut) for name, cut in cuts.items()}
         dead = _dead(order, variant.graph)
         found[variant.name] = Program(order, variant.graph.outputs, dead, made, graphs)
     return found

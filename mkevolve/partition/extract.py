@@ -34,7 +34,8 @@ def slots_of(
         name = _unique(_slot_name(facts, cut), names)
         subgraph = _subgraph(model, facts, cut)
         found[subgraph.id] = _merged(found.get(subgraph.id), subgraph, name)
-        slots.append(Slot(name, subgraph.id, cut.nodes, cut.inputs, cut.outputs, subgraph.ops))
+        nodes = decomposition.partitions[number]
+        slots.append(Slot(name, subgraph.id, nodes, cut.inputs, cut.outputs, subgraph.ops))
     return tuple(slots), tuple(found.values())
 
 

@@ -1,0 +1,195 @@
+"""Composition files and their kernel files: read, written by a search, rewritten by `check` and `swap`.
+
+A search never overwrites what a person changed: a slot whose line differs from what a search wrote there
+last, or whose kernel file differs from what was verified.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mkevolve.composition_text import from_file, to_text
+from mkevolve.data.composition import FALLBACKS, Composition, KernelEntry, SlotChoice
+from mkevolve.errors import CompositionError
+
+FILE_NAME = "composition.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What lies on disk now; `kept` names the slots that a person had changed, `files` all paths."""
+
+    composition: Composition
+    kept: tuple[str, ...]
+    files: tuple[Path, ...]
+
+
+def read(path: Path) -> Composition:
+    """Read a composition file; raises `CompositionError` with file, line and field for a mistake in it."""
+    return from_file(path)
+
+
+def kernel_path(kernel: str, slot: str) -> str:
+    """Where a kernel's file lies, relative to the composition file."""
+    return f"kernels/{kernel}_{slot}.py"
+
+
+def sha256(path: Path) -> str | None:
+    """The hash of a file's bytes; None where there is no such file."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CompositionError(f"{path}: {error.strerror}") from None
+
+
+def write(path: Path, composition: Composition, sources: Mapping[str, str], *, keep: bool = True) -> Written:
+    """Write the result of a search: the kernels of the table from `sources` (by `k_` id), then the file.
+
+    Slots that a person changed keep their implementation unless `keep` is false. Kernel files that an earlier
+    search wrote and nothing names any more are removed. Raises `CompositionError` where the old file belongs
+    to another model, is malformed, or has a changed slot that the new cut lacks.
+    """
+    old = read(path) if path.exists() else None
+    machine = tuple((c.slot.name, c.implementation) for c in composition.slots)
+    made = replace(composition, written=machine)
+    kept: tuple[str, ...] = ()
+    if old is not None and old.model != made.model:
+        raise CompositionError(f"{path} belongs to the model {old.model}; use another root= or move it away")
+    if old is not None and keep:
+        made, kept = _with_kept(path, made, old)
+    files = _write_all(path, made, sources, _edited_files(path, old) if keep else frozenset())
+    if old is not None:
+        _remove_orphans(path, old, files.composition)
+    return replace(files, kept=kept)
+
+
+def rewrite(path: Path, composition: Composition, sources: Mapping[str, str] | None = None) -> Written:
+    """Write what `check` or `swap` made of a file that was read: slots and kernels as given.
+
+    A swapped slot counts as changed by a person from then on. Kernel files are written only for ids in
+    `sources`; the hash of every other entry is left as it is.
+    """
+    return _write_all(path, composition, sources or {}, frozenset())
+
+
+def edited(path: Path, composition: Composition) -> tuple[str, ...]:
+    """Names of the slots that a person changed, by their line or by the content of their kernel file."""
+    written = dict(composition.written)
+    changed = _edited_files(path, composition)
+    found = []
+    for choice in composition.slots:
+        entry = entry_of(composition, choice)
+        by_line = written.get(choice.slot.name) != choice.implementation
+        by_file = entry is not None and entry.path in changed
+        if by_line or by_file:
+            found.append(choice.slot.name)
+    return tuple(found)
+
+
+def entry_of(composition: Composition, choice: SlotChoice) -> KernelEntry | None:
+    """The kernel that a slot names by path or id, if it was checked for the slot's subgraph."""
+    name = os.path.normpath(choice.implementation)
+    for entry in composition.kernels:
+        named = choice.implementation == entry.id or name == os.path.normpath(entry.path)
+        if named and entry.subgraph == choice.slot.subgraph:
+            return entry
+    return None
+
+
+def unchecked(path: Path, composition: Composition) -> str | None:
+    """Say which slot may not run yet, and why; None where all of them were checked."""
+    for choice in composition.slots:
+        if choice.implementation in FALLBACKS:
+            continue
+        entry = entry_of(composition, choice)
+        where = f"slot {choice.slot.name}: {choice.implementation}"
+        if entry is None:
+            return f"{where} was not checked for {choice.slot.subgraph}"
+        found = sha256(path.parent / entry.path)
+        if found is None:
+            return f"{where}: no such file {path.parent / entry.path}"
+        if found != entry.sha256:
+            return f"{where} was changed after it was checked"
+        if not entry.evidence:
+            return f"{where} has no evidence"
+    return None
+
+
+def _edited_files(path: Path, composition: Composition | None) -> frozenset[str]:
+    entries = composition.kernels if composition is not None else ()
+    found = {e.path: sha256(path.parent / e.path) for e in entries}
+    return frozenset(e.path for e in entries if found[e.path] not in (None, e.sha256))
+
+
+def _with_kept(path: Path, made: Composition, old: Composition) -> tuple[Composition, tuple[str, ...]]:
+    changed = set(edited(path, old))
+    kept: dict[str, SlotChoice] = {}
+    entries = list(made.kernels)
+    for choice in old.slots:
+        if choice.slot.name not in changed:
+            continue
+        place = _place(made, choice)
+        if place is None:
+            raise CompositionError(
+                f"{path}: slot {choice.slot.name} was changed by hand and the new cut has no such slot; "
+                "keep=false drops the change"
+            )
+        kept[place.slot.name] = replace(
+            choice, slot=place.slot, fallback=place.fallback, alternatives=place.alternatives
+        )
+        named = entry_of(old, choice)
+        if named is not None:
+            entries = [e for e in entries if (e.path, e.subgraph) != (named.path, named.subgraph)] + [named]
+    slots = tuple(kept.get(c.slot.name, c) for c in made.slots)
+    return replace(made, slots=slots, kernels=tuple(entries)), tuple(kept)
+
+
+def _place(made: Composition, choice: SlotChoice) -> SlotChoice | None:
+    """The slot of the new composition that computes the same nodes."""
+    same = [c for c in made.slots if set(c.slot.nodes) == set(choice.slot.nodes)]
+    return next((c for c in same if c.slot.subgraph == choice.slot.subgraph), None)
+
+
+def _write_all(
+    path: Path, composition: Composition, sources: Mapping[str, str], protected: frozenset[str]
+) -> Written:
+    """Write kernels first and the file that names them last, each in one step."""
+    entries = []
+    for entry in composition.kernels:
+        if entry.id in sources and entry.path not in protected:
+            data = sources[entry.id].encode()
+            _replace_file(path.parent / entry.path, data)
+            entry = replace(entry, sha256=hashlib.sha256(data).hexdigest())
+        entries.append(entry)
+    composition = replace(composition, kernels=tuple(entries))
+    _replace_file(path, to_text(composition).encode())
+    files = (path, *dict.fromkeys(path.parent / e.path for e in entries))
+    return Written(composition, (), files)
+
+
+def _replace_file(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise CompositionError(
+            f"{path}: cannot be written: {error.strerror}; give another folder as root="
+        ) from None
+
+
+def _remove_orphans(path: Path, old: Composition, new: Composition) -> None:
+    named = {e.path for e in new.kernels} | {c.implementation for c in new.slots}
+    for entry in old.kernels:
+        file = path.parent / entry.path
+        inside = path.parent.resolve() in file.resolve().parents
+        if entry.path not in named and inside and sha256(file) == entry.sha256:
+            file.unlink()
