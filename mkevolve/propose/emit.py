@@ -7,7 +7,7 @@ and rounding happens once, in the store.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -43,8 +43,15 @@ class Linear:
     offset: str
 
 
+Maker = Callable[[Coords], str]
+
+
 class Emitter:
-    """Writes the values of one subgraph into one kernel."""
+    """Writes the values of one subgraph into one kernel.
+
+    A template sets `linear` where its tile has one, and `lane` where a single element may be held by a tile:
+    a coordinate that is 0, and in range, in the one lane that is to store it.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -53,8 +60,10 @@ class Emitter:
         self.inputs = {i.name for i in graph.inputs}
         self.producers = {v.name: (n, k) for n in graph.nodes for k, v in enumerate(n.outputs)}
         self.linear: Linear | None = None
+        self.lane: Coord | None = None
         self._placed: dict[str, tuple[Coords, Term]] = {}
         self._memo: dict[tuple[str, Coords, bool], Term] = {}
+        self._makers: dict[str, Maker] = {}
         self._lazy: dict[str, str] = {}
         self._written: set[str] = set()
 
@@ -73,6 +82,12 @@ class Emitter:
         term = Term(text, dtype or computed(self.sizes.dtype(value)))
         self._placed[value] = (coords, term)
         self._memo[(value, coords, False)] = term
+
+    def supply(self, value: str, maker: Maker) -> None:
+        """Say how `value` is computed wherever it is wanted: `maker(coords)` returns the expression, having
+        pulled what it needs; its dtype is that of arithmetic on `value`.
+        """
+        self._makers[value] = maker
 
     def placed(self, value: str) -> Coords:
         """Where a placed value lies; raises `ProposalError` for one that is not placed."""
@@ -136,6 +151,8 @@ class Emitter:
         """Store `term` as output `value` at `coords`."""
         pointer = self.kernel.pointer(value)
         offset, terms = self._offset(value, coords)
+        if offset == "0" and self.lane is not None:
+            offset, terms = self.lane.text, self.lane.mask
         masks = " & ".join(dict.fromkeys((*terms, *mask)))
         self._need(masks)
         self.kernel.line(f"tl.store({_at(pointer, offset)}, {term.text}{', mask=' + masks if masks else ''})")
@@ -187,6 +204,9 @@ class Emitter:
             return term
         if value in self.inputs:
             return self.load(value, coords, raw)
+        if value in self._makers:
+            text = self._makers[value](coords)
+            return Term(self.kernel.assign(value, text), computed(self.sizes.dtype(value)))
         node, output = self.producers[value]
         if is_view(node):
             view = View(node, self.sizes, self.kernel.size)

@@ -1,7 +1,7 @@
 """Sizes of a subgraph as functions of its inputs: what a source may bake, and what `run` must read."""
 
 from collections.abc import Iterator
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, permutations
 
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Graph, TensorSpec
@@ -11,13 +11,15 @@ Dim = tuple[int, ...]
 """One size (or stride) at every variant of the subgraph, target first. Equal tuples are the same size."""
 
 INT32_MAX = 2**31 - 1
+MANY = 5
+"""Dimensions up to which every memory order is tried."""
 
 
 class Sizes:
     """Shapes and strides of every value at every variant, and the text that computes a size.
 
-    A size is *known* when some activation has it, when it is a product of such sizes (and a number), or when a
-    family said how it arises (`define`).
+    A size is *known* when some activation has it, when it is a product of such sizes (and a number), or
+    when a family said how it arises (`define`).
     """
 
     def __init__(self, subgraph: Subgraph) -> None:
@@ -135,19 +137,26 @@ def dense_order(sizes: Sizes, value: str) -> tuple[int, ...]:
     """
     specs = sizes.specs(value)
     rank = len(specs[0].shape)
-    votes = {tuple(sorted(range(rank), key=lambda d: (-s.stride[d], s.shape[d], d))) for s in specs}
-    for order in sorted(votes, key=lambda o: o != tuple(range(rank))):
-        if all(_is_dense(s, order) for s in specs):
-            return order
-    if all(_is_dense(s, tuple(range(rank))) for s in specs):
-        return tuple(range(rank))
-    raise ProposalError(f"{value} has strides {specs[0].stride} for {specs[0].shape}: not one dense order")
+    orders = permutations(range(rank)) if rank <= MANY else [_by_stride(s) for s in specs]
+    dense = [o for o in orders if all(_misplaced(s, o) is not None for s in specs)]
+    if not dense:
+        raise ProposalError(
+            f"{value} has strides {specs[0].stride} for {specs[0].shape}: not one dense order"
+        )
+    return min(dense, key=lambda o: sum(_misplaced(s, o) or 0 for s in specs))
 
 
-def _is_dense(spec: TensorSpec, order: tuple[int, ...]) -> bool:
-    step = 1
+def _by_stride(spec: TensorSpec) -> tuple[int, ...]:
+    return tuple(sorted(range(len(spec.shape)), key=lambda d: (-spec.stride[d], d)))
+
+
+def _misplaced(spec: TensorSpec, order: tuple[int, ...]) -> int | None:
+    """How many dimensions of size 1 get another stride by this order; None where another dimension does."""
+    step, count = 1, 0
     for d in reversed(order):
-        if spec.shape[d] != 1 and spec.stride[d] != step:
-            return False
+        if spec.stride[d] != step:
+            if spec.shape[d] != 1:
+                return None
+            count += 1
         step *= spec.shape[d]
-    return True
+    return count
