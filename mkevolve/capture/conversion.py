@@ -29,6 +29,7 @@ _KINDS = {
 }
 _ORDER = list(InputKind)
 # What decompositions leave of `lift_fresh_copy` and `detach` on constants: copies under other names.
+_EVAL_NORM = "aten._native_batch_norm_legit_no_training.default"
 _RENAMED = {
     "aten.lift_fresh_copy.default": "aten.clone.default",
     "aten.lift_fresh.default": "aten.alias.default",
@@ -54,7 +55,6 @@ class _Conversion:
     trace: Trace
     env: dict[str, Arg] = field(default_factory=dict)  # fx node name -> the argument that it stands for
     parts: dict[str, tuple[Arg, ...]] = field(default_factory=dict)  # of a node with several results
-    values: dict[str, Value] = field(default_factory=dict)
     targets: dict[str, str] = field(default_factory=dict)  # state_dict name -> the name of the tied first one
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
@@ -99,7 +99,6 @@ class _Conversion:
             value = Value(name, spec_of(placeholders[name].meta["val"]))
             made = Input(value, kind, target)
             self.env[name] = Ref(name)
-            self.values[name] = value
             inputs.append(made)
             if target is not None:
                 found[target] = made
@@ -129,19 +128,28 @@ class _Conversion:
                 f"{getattr(node.target, '__name__', node.target)} cannot be in a graph{_place(node)};"
                 " control flow and computed sizes are data-dependent"
             )
+        op = str(node.target)
+        args = tuple(self._arg(a, node) for a in node.args)
+        kwargs = tuple((k, self._arg(v, node)) for k, v in node.kwargs.items())
+        if op == _EVAL_NORM and not kwargs:
+            return self._eval_batch_norm(node, args)
         values = self._results(node)
         if not values:
             return None  # an assertion
-        name = str(node.target)
-        args = tuple(self._arg(a, node) for a in node.args)
-        kwargs = tuple((k, self._arg(v, node)) for k, v in node.kwargs.items())
-        return Node(node.name, _RENAMED.get(name, name), args, kwargs, values)
+        return Node(node.name, _RENAMED.get(op, op), args, kwargs, values)
+
+    def _eval_batch_norm(self, node: fx.Node, args: tuple[Arg, ...]) -> Node:
+        """Write the op as eager calls it: export splits it into a form with two empty results."""
+        name = node.name.replace("_native_batch_norm_legit_no_training", "batch_norm")
+        self.parts[node.name] = (Ref(name), None, None)
+        value = Value(name, _spec(node.meta["val"][0], node))
+        return Node(name, "aten.batch_norm.default", (*args[:5], False, *args[5:], True), (), (value,))
 
     def _results(self, node: fx.Node) -> tuple[Value, ...]:
         result = node.meta.get("val")
         if isinstance(result, torch.Tensor):
             value = Value(node.name, _spec(result, node))
-            self.env[node.name], self.values[node.name] = Ref(node.name), value
+            self.env[node.name] = Ref(node.name)
             return (value,)
         if not isinstance(result, tuple | list):
             if result is not None:
@@ -158,7 +166,6 @@ class _Conversion:
             else:
                 parts.append(_literal(item))
         self.parts[node.name] = tuple(parts)
-        self.values.update((v.name, v) for v in values)
         return tuple(values)
 
     def _arg(self, arg: object, node: fx.Node) -> Arg:
@@ -224,8 +231,9 @@ def _literal(value: object, where: Callable[[], str] = str) -> Arg:
 
 def _place(node: fx.Node) -> str:
     """Say which line of the module's source a node came from."""
-    lines = [s.strip() for s in str(node.meta.get("stack_trace") or "").splitlines() if "File " in s]
-    return f" at {lines[-1]}" if lines else ""
+    lines = [s.strip() for s in str(node.meta.get("stack_trace") or "").splitlines()]
+    found = [s for s in lines if s.startswith('File "') and not s.startswith('File "<')]
+    return f" at {found[-1]}" if found else ""
 
 
 def _draws_random_numbers(op: str) -> bool:
