@@ -106,6 +106,8 @@ class Channel:
         self._ready = False
 
     def _run(self, task: str, folder: Path, limits: Limits) -> Outcome:
+        if self._process is not None and self._process.poll() is not None:
+            self._discard()
         if self._process is None:
             self._launch()
         control = self._await_ready()

@@ -34,7 +34,7 @@ class InterpreterBackend(Backend):
     share an object; a copy in another process (pickled, or after a fork) starts zygotes of its own.
     """
 
-    def __init__(self, memory_gib: float = 16.0, inputs_gib: float = 2.0, processes: int = 32) -> None:
+    def __init__(self, memory_gib: float = 8.0, inputs_gib: float = 2.0, processes: int = 32) -> None:
         self._arguments = (memory_gib, inputs_gib, processes)
         self._guard = threading.Lock()
         self._live: _Live | None = None

@@ -58,12 +58,16 @@ def end_descendants(patience: float = 10.0) -> bool:
     return False
 
 
-def end_processes_in(folder: Path) -> None:
+def end_processes_in(folder: Path, patience: float = 5.0) -> None:
     """Kill whatever works in a folder: what is left when the reaper itself was killed."""
-    for pid in _numbers(_PROC):
-        with suppress(OSError):
-            if Path(os.readlink(_PROC / str(pid) / "cwd")).is_relative_to(folder):
+    until = time.monotonic() + patience
+    while working := [pid for pid in _numbers(_PROC) if _works_in(pid, folder)]:
+        for pid in working:
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            return
+        time.sleep(0.005)
 
 
 def apply_limits(limits: Limits) -> None:
@@ -78,6 +82,13 @@ def apply_limits(limits: Limits) -> None:
         hard = resource.getrlimit(kind)[1]
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (most, most))
+
+
+def _works_in(pid: int, folder: Path) -> bool:
+    try:
+        return Path(os.readlink(_PROC / str(pid) / "cwd")).is_relative_to(folder)
+    except OSError:  # it ended, or is another user's
+        return False
 
 
 def _reap_all() -> bool:

@@ -114,6 +114,11 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._bases: dict[int, int] = {}
         self._alive: list[torch.Tensor] = []  # a freed storage's address could be given to the next
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's own switch: else the first op would import all of torch.compile, seconds in every child."""
+        return False
+
     def add_input(self, name: str, value: Prepared) -> torch.Tensor:
         spec = value.spec
         tensor = torch.empty_strided(spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device="meta")

@@ -122,4 +122,6 @@ def _shaped(flat: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     size = span * dtype.itemsize
     if flat.dtype != torch.uint8 or flat.numel() < size:
         raise ValueError(f"{flat.numel()} bytes for {spec}")
+    if not size:  # a view of no bytes has no dtype to change
+        return torch.empty_strided(spec.shape, spec.stride, dtype=dtype)
     return flat[:size].view(dtype).as_strided(spec.shape, spec.stride)

@@ -59,13 +59,13 @@ def main(descriptor: int, interpret: bool, scratch: str) -> None:
 
 def _preload(interpret: bool) -> None:
     """Import and compute once what every child needs; nothing here may run a torch op or leave a thread."""
-    import torch._dynamo  # noqa: F401 - the first use of a dispatch mode would import it, in every child
-
     if interpret:
-        import triton.experimental.gluon  # noqa: F401 - likewise imported by the first launch
+        import triton.experimental.gluon  # noqa: F401 - the first launch would import it, in every child
 
         from mkevolve.backends import interpreter  # noqa: F401
     else:
+        import torch.fx.experimental.symbolic_shapes  # noqa: F401 - likewise, by ops on meta tensors
+
         from mkevolve.backends import recorder, seam  # noqa: F401
 
         seam.warm()
