@@ -165,15 +165,20 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         dtype = lhs.dtype.scalar
         data = rounded(op(lhs.data, rhs.data), dtype)
         if isinstance(dtype, tl.pointer_type) or not dtype.is_floating():
-            self.observer.indexing(data.size * (_INTEGER_DIVISION if op is np.fmod else 1))
+            self._index(lhs, data.size, op is np.fmod)
         else:
             self.observer.work(_COSTS.get(op, (1, 0)), data.size)
         return interpreter.TensorHandle(data, dtype)
 
     def create_idiv(self, lhs: Handle, rhs: Handle) -> Handle:
         handle = super().create_idiv(lhs, rhs)
-        self.observer.indexing(handle.data.size * _INTEGER_DIVISION)
+        self._index(lhs, handle.data.size, division=True)
         return handle
+
+    def _index(self, operand: Handle, elements: int, division: bool) -> None:
+        """64-bit integers take two instructions where 32-bit ones take one."""
+        words = 2 if np.asarray(operand.data).itemsize == 8 else 1
+        self.observer.indexing(elements, words * (_INTEGER_DIVISION if division else 1))
 
     def ternary_op(self, lhs: Handle, rhs: Handle, other: Handle, op: Callable[..., Data]) -> Handle:
         dtype = other.dtype.scalar

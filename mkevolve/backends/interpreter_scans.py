@@ -44,7 +44,7 @@ class _Counted:
 
 def _count(data: Data, steps: int) -> None:
     if _Counted.observer is not None:
-        _Counted.observer.work((steps, 0), data.size)
+        _Counted.observer.reduction(data.size, steps)
 
 
 def watch(observer: Observer | None) -> None:

@@ -44,9 +44,13 @@ class Observer:
 
     def work(self, kind: tuple[int, int], elements: int) -> None:
         if self.counting and self.counter is not None:
-            self.counter.scalar += kind[0] * elements
-            self.counter.special += kind[1] * elements
+            self.counter.work(elements, *kind)
 
-    def indexing(self, elements: int) -> None:
+    def indexing(self, elements: int, instructions: int) -> None:
         if self.counting and self.counter is not None:
-            self.counter.index += elements
+            self.counter.work(elements, index=instructions)
+
+    def reduction(self, elements: int, steps: int) -> None:
+        if self.counting and self.counter is not None:
+            self.counter.reductions += 1
+            self.counter.work(elements, steps)

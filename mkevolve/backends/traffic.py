@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mkevolve.backends.memory import Addresses, Region
-from mkevolve.data.measurement import Access, BufferTraffic, DotShape, Traffic
+from mkevolve.data.measurement import Access, BufferTraffic, DotShape, Traffic, Work
 
 SECTOR = 32  # bytes
 _SHIFT = np.uint64(5)
@@ -89,7 +89,8 @@ class LaunchCounter:
         self.kernel = kernel
         self.total = total
         self.program = 0
-        self.scalar = self.special = self.index = 0
+        self.reductions = 0
+        self._work: dict[int, list[int]] = {}
         self._load_bytes = self._store_bytes = 0
         self._buffers: dict[str, _BufferCount] = {}
         self._accesses: Counter[tuple[str, int, int, int]] = Counter()
@@ -125,12 +126,20 @@ class LaunchCounter:
             self._store_bytes += lanes.size * itemsize
             count.store(touched, touched.size)
 
+    def work(self, elements: int, scalar: int = 0, special: int = 0, index: int = 0) -> None:
+        """Count a block operation of so many instructions an element."""
+        sums = self._work.setdefault(elements, [0, 0, 0])
+        sums[0] += scalar
+        sums[1] += special
+        sums[2] += index
+
     def dot(self, operand: str, m: int, n: int, k: int, count: int = 1) -> None:
         self._dots[operand, m, n, k] += count
 
     def result(self) -> Traffic:
         """The sums so far."""
         buffers = tuple(count.result(name) for name, count in sorted(self._buffers.items()))
+        work = tuple(Work(elements, *sums) for elements, sums in sorted(self._work.items()))
         flops: Counter[str] = Counter()
         for (operand, m, n, k), count in self._dots.items():
             flops[operand] += 2 * m * n * k * count
@@ -145,9 +154,11 @@ class LaunchCounter:
             unique_load_bytes=sum(b.load_unique for b in buffers),
             unique_store_bytes=sum(b.store_unique for b in buffers),
             dot_flops=tuple(sorted(flops.items())),
-            scalar_ops=self.scalar,
-            special_ops=self.special,
-            index_ops=self.index,
+            scalar_ops=sum(w.elements * w.scalar for w in work),
+            special_ops=sum(w.elements * w.special for w in work),
+            index_ops=sum(w.elements * w.index for w in work),
+            reductions=self.reductions,
+            work=work,
             buffers=buffers,
             accesses=tuple(Access(*key, count) for key, count in sorted(self._accesses.items())),
             dots=tuple(DotShape(*key, count) for key, count in sorted(self._dots.items())),

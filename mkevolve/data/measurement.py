@@ -76,6 +76,20 @@ class DotShape:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """Instructions an element of all block operations on `elements` elements in the sampled programs.
+
+    `scalar` are ordinary floating-point ones, `special` those of the special function unit, `index` integer
+    ones without pointer additions. A program of more threads than elements still issues each once a warp.
+    """
+
+    elements: int
+    scalar: int
+    special: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """Counted in sampled program instances of one launch at one variant, by the interpreter.
 
@@ -84,7 +98,8 @@ class Traffic:
     of 32 lanes touches (summed over requests), `unique_*` the bytes of the distinct sectors per buffer over
     all sampled instances together. `flops` counts two per multiply-add of each dot by operand dtype;
     `scalar_ops` elementwise floating-point operations, `special_ops` those of the special function unit,
-    `index_ops` integer ones without pointer additions (a division counts as several).
+    `index_ops` integer ones without pointer additions (a division counts as several). `reductions` counts
+    block reductions and scans. The last fields split the sums: by buffer, shape of access, shape of dot.
     """
 
     kernel: str
@@ -100,6 +115,8 @@ class Traffic:
     scalar_ops: int = 0
     special_ops: int = 0
     index_ops: int = 0
+    reductions: int = 0
+    work: tuple[Work, ...] = ()
     buffers: tuple[BufferTraffic, ...] = ()
     accesses: tuple[Access, ...] = ()
     dots: tuple[DotShape, ...] = ()
