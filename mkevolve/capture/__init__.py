@@ -1,12 +1,14 @@
 """From a model to functional ATen graphs, and from a call of the module to their tensors and back."""
 
-from mkevolve.capture.calls import bind, constants_of, normalise_call, unflatten
+from mkevolve.capture.calls import bind, call_of, constants_of, unflatten
 from mkevolve.capture.capture import ONE_SIZE, capture
 from mkevolve.capture.check import check_capture, run_eager
+from mkevolve.models.inputs import normalise_call
 
 __all__ = [
     "ONE_SIZE",
     "bind",
+    "call_of",
     "capture",
     "check_capture",
     "constants_of",

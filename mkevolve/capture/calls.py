@@ -1,7 +1,6 @@
 """From a call of the module to the tensors of its graph, and from the graph's outputs to the result."""
 
 import ast
-import inspect
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -14,18 +13,7 @@ from mkevolve.capture.tracing import spec_of, trace
 from mkevolve.data.model import CapturedModel, Leaf, Variant
 from mkevolve.errors import CaptureError
 from mkevolve.models.inputs import Call
-
-
-def normalise_call(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Call:
-    """Pass by position whatever `forward` takes by position: `f(x=x)` and `f(x)` are the same call."""
-    try:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    except (
-        TypeError,
-        ValueError,
-    ):  # a wrong call, or a forward without a signature: the call itself will say
-        return tuple(args), dict(kwargs)
-    return bound.args, bound.kwargs
+from mkevolve.models.source import Model
 
 
 def leaves_of(call: Call) -> tuple[tuple[Leaf, ...], str]:
@@ -45,27 +33,23 @@ def dump_tree(tree: pytree.TreeSpec) -> str:
         ) from error
 
 
-def bind(
-    captured: CapturedModel, variant: Variant, args: Sequence[object], kwargs: Mapping[str, object]
-) -> dict[str, torch.Tensor]:
-    """Map the activations of a variant's graph to the tensors of a (normalised) call.
+def bind(variant: Variant, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """Map the activations of a variant's graph to the tensors of a call (see `normalise_call`).
 
     Sizes, dtypes and strides are not compared. Raises CaptureError naming the argument where the call has
     another structure, or another plain value, than the captured one.
     """
     values, tree = pytree.tree_flatten((tuple(args), dict(kwargs)))
-    if tree != pytree.treespec_loads(captured.in_tree):
-        raise CaptureError(
-            f"{captured.name} was captured with other arguments: {_difference(captured, kwargs)}"
-        )
+    if tree != pytree.treespec_loads(variant.in_tree):
+        raise CaptureError(f"the call's arguments are not the captured ones: {_difference(variant, kwargs)}")
     tensors = []
     for i, (value, leaf) in enumerate(zip(values, variant.leaves, strict=True)):
         if isinstance(value, torch.Tensor) and leaf.spec is not None:
             tensors.append(value)
         elif isinstance(value, torch.Tensor) or leaf.spec is not None or repr(value) != leaf.literal:
             raise CaptureError(
-                f"{captured.name} was captured with {leaf.literal or 'a tensor'} for {_argument(tree, i)},"
-                f" which is now {'a tensor' if isinstance(value, torch.Tensor) else repr(value)}"
+                f"{_argument(tree, i)} is {'a tensor' if isinstance(value, torch.Tensor) else repr(value)};"
+                f" the model was captured with {leaf.literal or 'a tensor'} there"
             )
     return dict(zip((i.name for i in variant.graph.activations), tensors, strict=True))
 
@@ -77,15 +61,16 @@ def unflatten(captured: CapturedModel, outputs: Sequence[object]) -> object:
     )
 
 
-def constants_of(module: nn.Module, captured: CapturedModel) -> dict[str, torch.Tensor]:
+def constants_of(model: Model | nn.Module, captured: CapturedModel) -> dict[str, torch.Tensor]:
     """Map every parameter, buffer and constant of the graph, by input name, to the module's own tensor.
 
     Tensors that `forward` makes from literals belong to no module: they are found by tracing once more.
     """
+    module = model.module if isinstance(model, Model) else model
     tensors = module_tensors(module)
     graph = captured.target.graph
     if any(i.target not in tensors for i in graph.params):
-        tensors |= convert(trace(module, example_like(captured, _smallest(captured)))).constants
+        tensors |= convert(trace(module, call_of(_smallest(captured)))).constants
     missing = [str(i.target) for i in graph.params if i.target not in tensors]
     if missing:
         raise CaptureError(
@@ -94,12 +79,12 @@ def constants_of(module: nn.Module, captured: CapturedModel) -> dict[str, torch.
     return {i.name: tensors[str(i.target)] for i in graph.params}
 
 
-def example_like(captured: CapturedModel, variant: Variant) -> Call:
+def call_of(variant: Variant) -> Call:
     """Return a call of a variant's sizes with tensors on the meta device."""
-    return call_of(variant.leaves, captured.in_tree)
+    return call_from(variant.leaves, variant.in_tree)
 
 
-def call_of(leaves: Sequence[Leaf], in_tree: str) -> Call:
+def call_from(leaves: Sequence[Leaf], in_tree: str) -> Call:
     """Rebuild a call from its description, with tensors on the meta device."""
     args, kwargs = pytree.tree_unflatten([_example(leaf) for leaf in leaves], pytree.treespec_loads(in_tree))
     return args, kwargs
@@ -127,8 +112,8 @@ def _leaf(value: object) -> Leaf:
     )
 
 
-def _difference(captured: CapturedModel, kwargs: Mapping[str, object]) -> str:
-    args, known = call_of(captured.target.leaves, captured.in_tree)
+def _difference(variant: Variant, kwargs: Mapping[str, object]) -> str:
+    args, known = call_of(variant)
     extra, gone = sorted(set(kwargs) - set(known)), sorted(set(known) - set(kwargs))
     if extra or gone:
         return ", ".join([f"{k} is new" for k in extra] + [f"{k} is missing" for k in gone])

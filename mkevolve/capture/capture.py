@@ -3,7 +3,7 @@
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mkevolve.capture.calls import call_of, dump_tree, leaves_of, normalise_call
+from mkevolve.capture.calls import call_from, dump_tree, leaves_of
 from mkevolve.capture.check import describe, run_eager
 from mkevolve.capture.conversion import Converted, convert
 from mkevolve.capture.sizes import candidates, free_sizes
@@ -27,7 +27,7 @@ def capture(model: Model) -> CapturedModel:
     call = _declared_call(model, "target")
     traced, target = _captured(model, call)
     leaves, in_tree = leaves_of(call)
-    variants = [Variant("target", target.graph, leaves)]
+    variants = [Variant("target", target.graph, leaves, in_tree)]
     notes: list[str] = []
     for name in model.variants[1:]:
         check = _declared_call(model, name)
@@ -48,9 +48,9 @@ def capture(model: Model) -> CapturedModel:
 
 def _declared_call(model: Model, variant: str) -> Call:
     if model.config.path is not None:
-        return normalise_call(model.module, *model.example(variant))
+        return model.example(variant)
     with FakeTensorMode():  # only shapes are needed; the target's data may be large
-        return normalise_call(model.module, *model.example(variant))
+        return model.example(variant)
 
 
 def _captured(model: Model, call: Call) -> tuple[Trace, Converted]:
@@ -77,7 +77,7 @@ def _variant(model: Model, name: str, call: Call, target: Converted, notes: list
     if problem:
         notes.append(f"variant {name} ({describe(call)}) dropped, its graph differs: {problem}")
         return None
-    return Variant(name, found.graph, leaves_of(call)[0])
+    return Variant(name, found.graph, *leaves_of(call))
 
 
 def _same_constants(a: Converted, b: Converted) -> bool:
@@ -99,7 +99,7 @@ def _drawn(model: Model, call: Call, in_tree: str, target: Converted, notes: lis
             name = f"check_{len(found) + 1}"
             if not _eager_accepts(model, call, leaves):
                 continue
-            variant = _variant(model, name, call_of(leaves, in_tree), target, refused)
+            variant = _variant(model, name, call_from(leaves, in_tree), target, refused)
             if variant is not None and all(v.leaves != variant.leaves for v in found):
                 found.append(variant)
                 break
@@ -109,7 +109,7 @@ def _drawn(model: Model, call: Call, in_tree: str, target: Converted, notes: lis
 def _eager_accepts(model: Model, call: Call, leaves: tuple[Leaf, ...]) -> bool:
     for seed in (0, 1):
         with seeded(seed):
-            drawn = resample(normalise_call(model.module, *model.example("target", seed)), leaves)
+            drawn = resample(model.example("target", seed), leaves)
         try:
             run_eager(model, drawn)
         except ModelError:

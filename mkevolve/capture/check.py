@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from mkevolve.capture.calls import bind, constants_of, normalise_call, unflatten
+from mkevolve.capture.calls import bind, constants_of, unflatten
 from mkevolve.capture.module_state import copy_module, module_tensors
 from mkevolve.data.model import CapturedModel, Variant
 from mkevolve.errors import CaptureError, ModelError
@@ -60,17 +60,17 @@ def describe(call: Call) -> str:
 
 def _check_variant(model: Model, captured: CapturedModel, variant: Variant) -> None:
     module = real_copy(model.module)
-    state = {name: t.detach().clone() for name, t in constants_of(model.module, captured).items()}
+    state = {name: t.detach().clone() for name, t in constants_of(model, captured).items()}
     names = {str(i.target): i.name for i in variant.graph.params}
     for number in (1, 2):
         where = f"{captured.name}, variant {variant.name}, call {number}"
-        call = normalise_call(model.module, *model.example(variant, number))
+        call = model.example(variant, number)
         copy = pytree.tree_map(lambda v: clone_leaf(v) if isinstance(v, torch.Tensor) else v, call)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(number)
             expected = run_eager(model, call, module)
             torch.default_generator.manual_seed(number)
-            inputs = bind(captured, variant, *copy)
+            inputs = bind(variant, *copy)
             outputs = run_graph(variant.graph, {**inputs, **state})
         _compare_results(captured, variant, outputs, expected, where)
         for mutation in captured.mutations:

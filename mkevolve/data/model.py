@@ -41,6 +41,7 @@ class Variant:
     name: str
     graph: Graph
     leaves: tuple[Leaf, ...]  # flattened (args, kwargs), in tree order
+    in_tree: str = ""  # that of the captured model
 
     @property
     def is_target(self) -> bool:

@@ -1,12 +1,14 @@
 """Example inputs: their sources, and copies and draws that keep strides and value ranges."""
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from mkevolve.data.graph import TensorSpec
@@ -48,6 +50,18 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
+
+
+def normalise_call(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Call:
+    """Pass by position whatever `forward` takes by position: `f(x=x)` and `f(x)` are the same call."""
+    try:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    except (
+        TypeError,
+        ValueError,
+    ):  # a wrong call, or a forward without a signature: the call itself will say
+        return tuple(args), dict(kwargs)
+    return bound.args, bound.kwargs
 
 
 def clone_leaf(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,15 @@ from torch.utils import _pytree as pytree
 from mkevolve.data.model import Variant
 from mkevolve.data.model_config import ModelConfig
 from mkevolve.errors import ConfigError, ModelError
-from mkevolve.models.inputs import Call, DeclaredInputs, InputSource, clone_leaf, resample, seeded
+from mkevolve.models.inputs import (
+    Call,
+    DeclaredInputs,
+    InputSource,
+    clone_leaf,
+    normalise_call,
+    resample,
+    seeded,
+)
 from mkevolve.models.user_file import load_user_file
 
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -39,9 +47,9 @@ class Model:
         return self.config.train
 
     def example(self, variant: str | Variant, seed: int = 0) -> Call:
-        """Return `(args, kwargs)` of a variant, leaves apart in memory; equal seeds give equal values.
+        """Return `(args, kwargs)` of a variant, as `normalise_call` does; equal seeds give equal values.
 
-        A captured variant that the model does not declare (its sizes were drawn) takes its elements, at
+        No two leaves share memory. A captured variant that the model does not declare (its sizes were drawn) takes its elements, at
         random, from the target's inputs of the same seed, so that ids, masks and lengths keep their range.
         """
         name = variant if isinstance(variant, str) else variant.name
@@ -67,7 +75,7 @@ class Model:
             return tensor.contiguous(memory_format=layout) if layout and tensor.dim() == 4 else tensor
 
         args, kwargs = pytree.tree_map(leaf, call)
-        return args, kwargs
+        return normalise_call(self.module, args, kwargs)
 
 
 def build_model(config: ModelConfig, seed: int = 0) -> Model:
