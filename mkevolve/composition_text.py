@@ -46,6 +46,7 @@ def to_text(composition: Composition) -> str:
     head: dict[str, Json] = {
         "mkevolve": FORMAT,
         "model": composition.model,
+        "made_by": list(composition.made_by),
         "dtype": composition.signature.dtype,
         "mode": "train" if composition.signature.training else "eval",
         "precision": env.precision,
@@ -156,6 +157,7 @@ def from_file(path: Path) -> Composition:
         kernels=tuple(_read_kernel(entry) for entry in root["kernels"].items()),
         environment=_read_environment(root),
         signature=_read_signature(root),
+        made_by=root["made_by"].texts() if root.get("made_by") is not None else (),
         written=tuple((k, v.text()) for k, v in written.fields()) if written is not None else (),
     )
 

@@ -63,7 +63,8 @@ def signature_of(captured: CapturedModel) -> Signature:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The whole file. `model` names how the module was made; `decomposition` says how it was cut.
+    """The whole file. `model` is its name, `made_by` the command-line words that make the module again
+    (`model=resnet_block`, `model.dtype=bf16`); `decomposition` says how it was cut.
 
     `written` maps a slot's name to the implementation that a search wrote there last: a slot that says
     something else was edited or swapped by a person.
@@ -76,3 +77,4 @@ class Composition:
     environment: Environment
     signature: Signature = Signature("", False, "", ())
     written: tuple[tuple[str, str], ...] = ()
+    made_by: tuple[str, ...] = ()
