@@ -21,7 +21,9 @@ _SINGLE: tuple[tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]], ...] = (
     (((64, 128, 32), (64, 32)), ((4, 8), (2, 3))),
     (((32, 64), (32, 16)), ((4, 8), (2, 1))),
 )
-"""fp32: (rows, columns), (warps, stages); heads of up to 64, larger ones."""
+"""fp32 on tensor cores: (rows, columns), (warps, stages); heads of up to 64, larger ones. Without tensor
+cores the second serves all sizes: larger tiles spill.
+"""
 _HALF: tuple[tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]], ...] = (
     (((128, 64), (64, 128, 32)), ((4, 8), (3, 2))),
     (((128, 64), (64, 128, 32)), ((8, 4), (3, 2))),
@@ -59,7 +61,7 @@ class AttentionFamily(Family[Attention]):
             order=str(point["order"]),
         )
         doc = f"{match.subgraph.ops}: running softmax over blocks of keys, {plan.order} order."
-        source = Source(Sizes(match.subgraph), doc, _tunables(match))
+        source = Source(Sizes(match.subgraph), doc, _tunables(match, plan.precision))
         AttentionKernel(source, match, plan).write()
         return source.render()
 
@@ -72,13 +74,13 @@ def _heads(match: Attention) -> int:
     return max(counts)
 
 
-def _tunables(match: Attention) -> Tunables:
+def _tunables(match: Attention, precision: str) -> Tunables:
     """Blocks whose tiles of query, key and value fit in shared memory at the first guess."""
     depth = power_of_two(max(match.depth, match.width, 16))
     if depth > 512:
         raise ProposalError(f"{OP} with heads of {max(match.depth, match.width)}")
     if match.dtype == "float32":
-        blocks, options = _SINGLE[0 if depth <= 64 else 1]
+        blocks, options = _SINGLE[0 if depth <= 64 and precision != "ieee" else 1]
     else:
         blocks, options = _HALF[0 if depth <= 64 else 1 if depth <= 128 else 2]
     return {
