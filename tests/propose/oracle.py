@@ -4,6 +4,8 @@
 template proposer for candidates and runs all of them in one child with the Triton interpreter.
 """
 
+import ast
+import copy
 import dataclasses
 import functools
 import json
@@ -15,20 +17,23 @@ from pathlib import Path
 
 import torch
 
-from mkevolve.data.candidate import Candidate
+from mkevolve.backends.cpu import InterpreterBackend
+from mkevolve.data.candidate import Candidate, Configuration
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Arg, Graph, Input, InputKind, Node, Ref, Symbol, TensorSpec, Value
 from mkevolve.data.ids import content_id
 from mkevolve.data.model import Precision
-from mkevolve.interfaces import ProposalRequest
+from mkevolve.data.verdict import Status
+from mkevolve.interfaces import CompileJob, ProposalRequest
 from mkevolve.propose.template import TemplateProposer
 
 CHIP = Chip(
     name="h200", backend="cuda", arch="90", warp_size=32, processors=132, clock_hz=1.98e9, dram_bytes=4.8e12,
     dram_measured=4.0e12, l2_size=50 * 2**20, l2_bytes=7e12, shared_per_program=232448,
     shared_per_processor=233472, registers_per_processor=65536, threads_per_processor=2048,
-    programs_per_processor=32, launch_us=2.0, matrix=(("float16", 9.9e14), ("bfloat16", 9.9e14), ("tf32", 4.9e14)),
+    programs_per_processor=32, launch_us=2.0,
+    matrix=(("float16", 9.9e14), ("bfloat16", 9.9e14), ("tf32", 4.9e14)),
     vector=(("float32", 6.7e13),), source="datasheet",
 )  # fmt: skip
 
@@ -38,7 +43,8 @@ KINDS = {"PARAMETER": InputKind.PARAMETER, "BUFFER": InputKind.BUFFER, "CONSTANT
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
-    """`module` at the given inputs, the first of which is the target. All float inputs are float32.
+    """`module` at the given inputs, the first of which is the target. Parameters and inputs may be of any
+    dtype; the expected result is that of the module in float64.
 
     `tolerance` is the largest error allowed, relative to the largest magnitude of the result.
     """
@@ -135,6 +141,37 @@ def run(jobs: Sequence[tuple[Problem, Sequence[Candidate]]], tmp_path: Path) -> 
     return report
 
 
+def compile_errors(jobs: Sequence[tuple[Problem, Sequence[Candidate]]]) -> dict[str, str]:
+    """Compile given candidates ahead of time at their default configuration; what does not compile."""
+    backend = InterpreterBackend()
+    found = {}
+    try:
+        for problem, offers in jobs:
+            variants = tuple(
+                (name, tuple(i.spec for i in g.activations), tuple(i.spec for i in g.params))
+                for name, g in subgraph(problem).variants
+            )
+            for offer in offers:
+                job = CompileJob(
+                    offer.source, default_configuration(offer.source), variants, CHIP, deadline=60.0
+                )
+                result = backend.compile(job)
+                if result.status is not Status.PASSED:
+                    found[f"{problem.name} {_point(offer)}"] = f"{result.status}: {result.message}"
+    finally:
+        backend.close()
+    return found
+
+
+def default_configuration(source: str) -> Configuration:
+    """The first value of every tunable."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TUNABLES":
+            table = ast.literal_eval(node.value)
+            return Configuration(tuple((name, options[0]) for name, options in table.items()))
+    return Configuration()
+
+
 def _point(candidate: Candidate) -> str:
     return " ".join(f"{k}={v}" for k, v in candidate.choices)
 
@@ -145,9 +182,9 @@ def _expected(
     """(eager in float64, eager as it is: dtypes and strides)."""
     with torch.no_grad():
         eager = _flat(problem.module(*(t.clone() for t in tensors)))
-        wide = problem.module.double()(*(t.double() if t.is_floating_point() else t for t in tensors))
-        problem.module.float()
-    return tuple(t.clone(memory_format=torch.preserve_format) for t in _flat(wide)), eager
+        module = copy.deepcopy(problem.module).double()
+        wide = _flat(module(*(t.double() if t.is_floating_point() else t for t in tensors)))
+    return wide, eager
 
 
 def _flat(result: object) -> tuple[torch.Tensor, ...]:

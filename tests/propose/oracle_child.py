@@ -9,6 +9,12 @@ from pathlib import Path
 
 import torch
 
+from mkevolve.backends.interpreter import install, run_case
+from mkevolve.data.candidate import Configuration
+from mkevolve.data.verdict import Status
+from mkevolve.interfaces import Case
+
+install()  # bfloat16 as a chip computes it
 torch.set_num_threads(1)
 
 
@@ -47,23 +53,21 @@ def wrong(got, wide, eager, tolerance):
 
 
 def outcome(module, cases, tolerance):
-    for configuration in configurations(getattr(module, "TUNABLES", {})):
+    for settings in configurations(getattr(module, "TUNABLES", {})):
         for number, (activations, params, (wide, eager)) in enumerate(cases):
-            given = [t.clone() for t in activations]
-            held = params
-            if hasattr(module, "prepare"):
-                held = module.prepare(*params)
-                held = held if isinstance(held, tuple) else (held,)
-            result = module.run(*given, *held, **configuration)
-            result = result if isinstance(result, tuple) else (result,)
-            if len(result) != len(eager):
-                return f"{len(result)} results"
-            for place, (got, want, like) in enumerate(zip(result, wide, eager, strict=True)):
+            case = Case(f"case{number}", "target", activations, params)
+            result = run_case(module, Configuration(tuple(settings.items())), case)
+            where = f"case {number} {settings}"
+            if result.status is not Status.PASSED:
+                return f"{where}: {result.status} {result.message}"
+            if result.inputs_changed or result.state_changed:
+                return f"{where}: changes {result.inputs_changed} {result.state_changed}"
+            if len(result.outputs) != len(eager):
+                return f"{where}: {len(result.outputs)} results"
+            for place, (got, want, like) in enumerate(zip(result.outputs, wide, eager, strict=True)):
                 message = wrong(got, want, like, tolerance)
                 if message:
-                    return f"case {number} output {place} {configuration}: {message}"
-            if not all(torch.equal(a, b) or a.isnan().any() for a, b in zip(given, activations, strict=True)):
-                return f"case {number}: input written"
+                    return f"{where} output {place}: {message}"
     return ""
 
 
@@ -75,7 +79,7 @@ def main(folder):
         for name, path, _, tolerance in group:
             try:
                 message = outcome(load(path), cases, tolerance)
-            except Exception:
+            except Exception:  # noqa: BLE001 - a candidate may raise anything
                 message = traceback.format_exc()[-1500:]
             if message:
                 report[name] = message

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import Problem, check, every_point, function, propose
+from oracle import Problem, check, compile_errors, every_point, function, propose
 from torch import nn
 
 from mkevolve.errors import ProposalError
@@ -28,15 +28,17 @@ UNARY = {
     "relu": F.relu, "relu6": F.relu6, "silu": F.silu, "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid, "hardtanh": lambda x: F.hardtanh(x, -0.5, 2.0),
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.2), "elu": lambda x: F.elu(x, 0.7), "celu": lambda x: F.celu(x, 0.7),
-    "selu": F.selu, "mish": F.mish, "softplus": lambda x: F.softplus(x, 2.0, 10.0), "logsigmoid": F.logsigmoid,
-    "softsign": F.softsign, "tanhshrink": F.tanhshrink,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2), "elu": lambda x: F.elu(x, 0.7),
+    "celu": lambda x: F.celu(x, 0.7), "selu": F.selu, "mish": F.mish,
+    "softplus": lambda x: F.softplus(x, 2.0, 10.0),
+    "logsigmoid": F.logsigmoid, "softsign": F.softsign, "tanhshrink": F.tanhshrink,
     "clamp": lambda x: x.clamp(-1, 2), "clamp_min": lambda x: x.clamp(min=0.5),
     "clamp_max": lambda x: x.clamp(max=0.5), "add_scalar": lambda x: x + 2, "rsub": lambda x: 2.5 - x,
     "mul_scalar": lambda x: x * -0.5, "div_scalar": lambda x: x / 3, "reciprocal": lambda x: 1 / x,
     "cube": lambda x: x**3, "isnan": torch.isnan, "not": torch.logical_not, "gt": lambda x: x > 0.5,
     "where": lambda x: torch.where(x <= 0, -1.0, x), "masked_fill": lambda x: x.masked_fill(x != x, 4.0),
-    "to_int": lambda x: (x != 0).to(torch.int32), "to_bool": lambda x: (x > 0).to(torch.float32).to(torch.bool),
+    "to_int": lambda x: (x != 0).to(torch.int32),
+    "to_bool": lambda x: (x > 0).to(torch.float32).to(torch.bool),
     "like": lambda x: x + torch.ones_like(x) + torch.full_like(x, 0.5) - torch.zeros_like(x),
 }  # fmt: skip
 
@@ -169,3 +171,7 @@ def test_uncovered_op_is_named():
     problem = function("sorted", lambda a: a.exp().cumsum(0), (values(9),))
     with pytest.raises(ProposalError, match=r"aten\.cumsum"):
         propose(problem)
+
+
+def test_every_rule_compiles():
+    assert compile_errors([(p, propose(p, 1)) for p in rules()]) == {}

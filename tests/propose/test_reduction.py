@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import Problem, check, every_point, function, propose, subgraph
+from oracle import Problem, check, compile_errors, every_point, function, propose, subgraph
 from test_pointwise import values
 from torch import nn
 
@@ -16,7 +16,8 @@ CUBE, SMALL = (values(3, 6, 20),), (values(2, 6, 7, seed=1),)
 
 ROWS = {
     "sum": lambda x: x.sum(-1), "sum_all": lambda x: x.sum(), "mean": lambda x: x.mean(-1, keepdim=True),
-    "mean_first": lambda x: x.mean(0), "amax": lambda x: x.amax(-1), "amin": lambda x: x.amin(0, keepdim=True),
+    "mean_first": lambda x: x.mean(0), "amax": lambda x: x.amax(-1),
+    "amin": lambda x: x.amin(0, keepdim=True),
     "var": lambda x: x.var(-1), "var_biased": lambda x: x.var(-1, unbiased=False), "std": lambda x: x.std(-1),
     "var_mean": lambda x: torch.var_mean(x, -1), "norm": lambda x: x.norm(dim=-1),
     "norm_1": lambda x: torch.linalg.vector_norm(x, 1, dim=-1),
@@ -113,10 +114,22 @@ def test_every_rule_and_point_equals_eager(tmp_path):
     assert check(list(problems()), tmp_path) == {}
 
 
+def halves():
+    for dtype, tolerance in ((torch.bfloat16, 5e-3), (torch.float16, 6e-4)):
+        x, y = values(5, 70).to(dtype), values(3, 70).to(dtype)
+        yield Problem(f"residual_{dtype}", Residual().to(dtype), ((x, x * 0.5), (y, y * 2)), tolerance)
+        yield function(f"softmax_{dtype}", lambda x: x.softmax(-1), (x,), (y,), tolerance=tolerance)
+        yield function(f"amax_{dtype}", lambda x: x.amax(0), (x,), (y,), tolerance=tolerance)
+
+
+def test_half_precision_rounds_once(tmp_path):
+    assert check(list(halves()), tmp_path) == {}
+
+
 def test_long_rows_are_offered_in_loops_only():
     problem = function("long", lambda x: x.softmax(-1), (torch.zeros(2, 40000),), Y)
     rows = {dict(c.choices)["row"] for c in every_point(problem)}
-    assert rows == {"loop"}
+    assert rows == {"two_pass", "online"}
 
 
 def test_reductions_over_different_rows_are_named():
@@ -129,3 +142,8 @@ def test_layer_norm_plain_has_no_pointer_for_absent_parameters():
     problem = Problem("plain", layer_norm(70, elementwise_affine=False), (X,))
     assert not subgraph(problem).target.params
     assert "p0" not in propose(problem, 1)[0].source
+
+
+def test_points_compile():
+    chosen = {"var", "softmax", "residual", "channels_first", "sum_all", "amax", "group_norm_last"}
+    assert compile_errors([(p, every_point(p)) for p in problems() if p.name in chosen]) == {}

@@ -18,6 +18,10 @@ from mkevolve.propose.views import View, is_view, push_view, reshape, unravel
 
 WHOLE_LIMIT = 32768
 """Longest row that is tried in registers, in elements."""
+PROGRAMS = 256
+"""Programs that keep a large chip busy."""
+WHOLE_BEST = 8192
+"""Longest row for which registers are the best guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,8 @@ class ReductionMatch:
 class ReductionFamily(Family[ReductionMatch]):
     """One program takes some rows; what is pointwise before and after the reductions happens on the way.
 
-    `row=registers` reads a row once; `row=loop` reads it in blocks for every statistic and once more for a
-    full-size result, with `passes` over it for a variance or a softmax.
+    `row=registers` reads a row once. `two_pass` reads it in blocks: once for each sum or maximum, and once
+    more for a full-size result. `online` makes do with one pass for a variance or a softmax.
     """
 
     def match(self, subgraph: Subgraph) -> ReductionMatch | None:
@@ -80,25 +84,22 @@ class ReductionFamily(Family[ReductionMatch]):
     def choices(
         self, match: ReductionMatch, chip: Chip, precision: Precision
     ) -> dict[str, tuple[Setting, ...]]:
+        loops = ("two_pass", "online") if any(REDUCERS[n.op].several for n in match.nodes) else ("two_pass",)
         longest = max(match.length)
         if longest > WHOLE_LIMIT:
-            row: tuple[Setting, ...] = ("loop",)
-        else:
-            row = ("registers", "loop") if longest <= 8192 else ("loop", "registers")
-        found: dict[str, tuple[Setting, ...]] = {"row": row}
-        if any(REDUCERS[n.op].several for n in match.nodes):
-            found["passes"] = ("two", "one")
-        return found
+            return {"row": loops}
+        return {"row": ("registers", *loops) if longest <= WHOLE_BEST else (*loops, "registers")}
 
     def render(self, match: ReductionMatch, point: Point) -> str | None:
-        whole, one_pass = point["row"] == "registers", point.get("passes") == "one"
-        if whole and one_pass:
-            return None
-        title = "rows in registers" if whole else f"rows in blocks{', one pass' if one_pass else ''}"
-        source = Source(match.sizes, f"{match.ops}, {title}.", _tunables(match, whole))
+        row = str(point["row"])
+        whole = row == "registers"
+        title = {"registers": "rows in registers", "online": "rows in blocks, one pass for its statistics"}
+        source = Source(
+            match.sizes, f"{match.ops}, {title.get(row, 'rows in blocks')}.", _tunables(match, whole)
+        )
         kernel = source.kernel()
         emitter = Emitter(kernel)
-        rows = _tile(emitter, match, whole, one_pass)
+        rows = _tile(emitter, match, whole, row == "online")
         for node in match.nodes:
             _reduce(Reduction(node, rows), emitter)
         _store(match, rows)
@@ -122,19 +123,29 @@ def _domain_strides(sizes: Sizes, match: ReductionMatch) -> tuple[float, ...]:
 
 
 def _tunables(match: ReductionMatch, whole: bool) -> dict[str, tuple[Setting, ...]]:
-    length = power_of_two(match.length[0])
+    length, height = power_of_two(match.length[0]), match.height[0]
     if whole:
-        most = max(1, 8192 // power_of_two(max(match.length)))
-        best = max(1, (1024 if match.along else 4096) // length)
-        rows = [r for r in (best, best * 2, best * 4, max(1, best // 2), 1) if r <= most] or [1]
+        longest = power_of_two(max(match.length))
+        best = _spread(max(1, (1024 if match.along else 4096) // length), height)
+        rows = [
+            r for r in (best, best * 2, best * 4, best // 2, 1) if 1 <= r <= max(1, WHOLE_BEST // longest)
+        ]
         return {"ROWS": tuple(dict.fromkeys(rows)), "num_warps": _warps(length * rows[0])}
     if match.along:
         block = min(length, 2048)
-        options = [b for b in (block, block // 2, block * 2) if 16 <= b <= max(length, 16)] or [block]
-        return {"ROWS": (1, 2, 4), "BLOCK": tuple(options), "num_warps": _warps(block)}
-    block = min(max(length, 1), 32)
-    blocks = tuple(dict.fromkeys((block, max(block // 2, 1), max(block // 4, 1))))
-    return {"ROWS": (64, 32, 128), "BLOCK": blocks, "num_warps": (4, 8)}
+        blocks = dict.fromkeys(b for b in (block, block // 2, block * 2) if 16 <= b <= max(length, 16))
+        return {"ROWS": (1, 2, 4), "BLOCK": tuple(blocks) or (block,), "num_warps": _warps(block)}
+    best = max(_spread(64, height), 16)
+    block = min(length, 4096 // best)
+    blocks = dict.fromkeys((block, max(block // 2, 1), max(block // 4, 1)))
+    return {"ROWS": (best, best * 2, max(best // 2, 16)), "BLOCK": tuple(blocks), "num_warps": (4, 8)}
+
+
+def _spread(rows: int, height: int) -> int:
+    """Rows a program, fewer where that leaves processors without a program."""
+    while rows > 1 and height < rows * PROGRAMS:
+        rows //= 2
+    return rows
 
 
 def _warps(elements: int) -> tuple[Setting, ...]:
