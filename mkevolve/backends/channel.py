@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -24,18 +23,22 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NU
 _START = 180.0  # seconds that loading torch and triton may take on a busy machine
 _GRACE = 15.0  # seconds beyond its deadline after which a job's zygote is given up
 _MOST_BYTES = 8 << 30
+_TRIES = 5  # zygotes that may be lost before a job has begun
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came back of a job: the frames, and how the child ended (`exit`, `signal`, `timeout`, `processes`,
-    `flood`: too many bytes, `lost`: the zygote died twice with it).
+    """What came back of a job: the frames, and how the child ended.
+
+    `how` is `exit`, `signal`, `timeout`, `processes` (too many), `flood` (too many bytes) or `lost` (the
+    zygote died twice with it). `said` is the last line of what the child printed.
     """
 
     frames: tuple[Frame, ...]
     how: str
     code: int
     seconds: float
+    said: str = ""
 
 
 class Channel:
@@ -62,12 +65,19 @@ class Channel:
     def run(self, task: str, folder: Path, limits: Limits) -> Outcome:
         """Have a child do the job that lies in `folder`; returns when all its descendants are gone."""
         with self._lock:
-            for _ in range(2):
+            lost, tries = 0, 0
+            while lost < 2 and tries < _TRIES:
+                tries += 1
                 try:
                     return self._run(task, folder, limits)
-                except _ZygoteLost:
+                except _ZygoteLost as loss:
+                    lost += loss.started
                     self._discard()
                     end_processes_in(folder)
+                except BaseException:  # such as Ctrl-C: its answer would be taken for the next job's
+                    self._discard()
+                    end_processes_in(folder)
+                    raise
             return Outcome((), "lost", 0, 0.0)
 
     def close(self) -> None:
@@ -83,6 +93,11 @@ class Channel:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+
+    def abandon(self) -> None:
+        """Let go of another process's zygote: in a forked copy, which must not keep its socket open."""
+        if self._control is not None:
+            self._control.close()
 
     def _launch(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -106,8 +121,6 @@ class Channel:
         self._ready = False
 
     def _run(self, task: str, folder: Path, limits: Limits) -> Outcome:
-        if self._process is not None and self._process.poll() is not None:
-            self._discard()
         if self._process is None:
             self._launch()
         control = self._await_ready()
@@ -118,7 +131,7 @@ class Channel:
             try:
                 socket.send_fds(control, [json.dumps(order).encode()], [write])
             except OSError as error:
-                raise _ZygoteLost from error
+                raise _ZygoteLost(started=False) from error
             finally:
                 os.close(write)
             data, how, code = self._collect(control, read, started + limits.deadline + _GRACE)
@@ -145,14 +158,14 @@ class Channel:
 
     def _collect(self, control: socket.socket, read: int, until: float) -> tuple[bytearray, str, int]:
         """Read the pipe until the zygote says that all is over, then what is left in it."""
-        data = bytearray()
+        data, started = bytearray(), False
         poll = select.poll()
         poll.register(read, select.POLLIN)
         poll.register(control, select.POLLIN)
         while True:
             events = dict(poll.poll(max(0.0, until - time.monotonic()) * 1000))
             if not events:
-                raise _ZygoteLost
+                raise _ZygoteLost(started)
             if events.get(read, 0) & select.POLLIN:
                 data += os.read(read, 1 << 20)
             elif read in events:
@@ -161,10 +174,13 @@ class Channel:
                 self._discard()
                 return bytearray(), "flood", 0
             if control.fileno() in events:
-                message = control.recv(_MESSAGE)
+                message = _receive(control)
                 if not message:
-                    raise _ZygoteLost
+                    raise _ZygoteLost(started)
                 end = json.loads(message)
+                if "started" in end:
+                    started = True
+                    continue
                 while chunk := os.read(read, 1 << 20):  # no writer is left, so this ends
                     data += chunk
                 return data, end["how"], end["code"]
@@ -172,19 +188,29 @@ class Channel:
     def _discard(self) -> None:
         process, control = self._process, self._control
         self._process = self._control = None
+        if process is not None:  # before the socket closes, which would make it remove the scratch folder
+            process.kill()
+            process.wait()
         if control is not None:
             control.close()
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 class _ZygoteLost(Exception):
-    """The zygote ended, or does not answer, in the middle of a job."""
+    """The zygote ended, or does not answer; `started` says whether the job's child was there already."""
+
+    def __init__(self, started: bool) -> None:
+        super().__init__()
+        self.started = started
 
 
 _MESSAGE = 1 << 16
+
+
+def _receive(control: socket.socket) -> bytes:
+    try:
+        return control.recv(_MESSAGE)
+    except ConnectionError:
+        return b""
 
 
 def _frames(data: bytearray) -> tuple[Frame, ...]:

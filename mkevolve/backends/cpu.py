@@ -86,7 +86,10 @@ class InterpreterBackend(Backend):
 
     def _ensure(self) -> "_Live":
         with self._guard:
-            if self._live is None or self._live.owner != os.getpid():
+            if self._live is not None and self._live.owner != os.getpid():
+                self._live.abandon()
+                self._live = None
+            if self._live is None:
                 self._live = _Live(int(self._arguments[1] * _GIB))
             return self._live
 
@@ -123,13 +126,17 @@ class _Live:
             raise BackendError(f"cannot write a job below {self.scratch}: {error}") from error
         task = "run" if channel is self.interpreter else "compile"
         try:
-            outcome = channel.run(task, folder, limits)
+            outcome = replace(channel.run(task, folder, limits), said=_last_line(folder / child.OUTPUT))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         for frame in outcome.frames:
             if "broken" in frame.header:
                 raise BackendError(f"{task} child: {frame.header['broken']}")
         return outcome
+
+    def abandon(self) -> None:
+        self.compiler.abandon()
+        self.interpreter.abandon()
 
     def close(self) -> None:
         self._end()
@@ -183,7 +190,8 @@ def _failure(outcome: Outcome, deadline: float) -> tuple[Status, str]:
         case "timeout":
             return Status.TIMEOUT, f"not done after {deadline:g} s"
         case "signal":
-            return Status.RUNTIME_ERROR, f"the child died by {_signal_name(outcome.code)}"
+            said = f": {outcome.said}" if outcome.said else ""
+            return Status.RUNTIME_ERROR, f"the child died by {_signal_name(outcome.code)}{said}"
         case "processes":
             return Status.RUNTIME_ERROR, f"the child started more than {outcome.code} processes"
         case "flood":
@@ -191,6 +199,16 @@ def _failure(outcome: Outcome, deadline: float) -> tuple[Status, str]:
         case "lost":
             return Status.RUNTIME_ERROR, "the process that watches the child died with it, twice"
     return Status.RUNTIME_ERROR, f"the child ended without an answer (exit code {outcome.code})"
+
+
+def _last_line(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 2000))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
 
 def _signal_name(number: int) -> str:

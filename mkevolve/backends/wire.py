@@ -120,7 +120,7 @@ def _shaped(flat: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     dtype = getattr(torch, spec.dtype)
     span = _extent(spec.shape, spec.stride)
     size = span * dtype.itemsize
-    if flat.dtype != torch.uint8 or flat.numel() < size:
+    if flat.dtype != torch.uint8 or flat.numel() != size + -size % _PAD:
         raise ValueError(f"{flat.numel()} bytes for {spec}")
     if not size:  # a view of no bytes has no dtype to change
         return torch.empty_strided(spec.shape, spec.stride, dtype=dtype)

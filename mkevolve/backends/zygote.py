@@ -41,7 +41,7 @@ def main(descriptor: int, interpret: bool, scratch: str) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     _preload(interpret)
-    control.send(json.dumps({"ready": True}).encode())
+    _tell(control, {"ready": 1})
     while True:
         message, received, _, _ = socket.recv_fds(control, _MESSAGE, 1)
         if not message:
@@ -52,7 +52,8 @@ def main(descriptor: int, interpret: bool, scratch: str) -> None:
         )
         if end.how == "closed" or not end_descendants():
             break
-        control.send(json.dumps({"how": end.how, "code": end.code}).encode())
+        if not _tell(control, {"how": end.how, "code": end.code}):
+            break
     end_descendants()
     shutil.rmtree(scratch, ignore_errors=True)
 
@@ -73,11 +74,21 @@ def _preload(interpret: bool) -> None:
     gc.freeze()  # the collector would otherwise touch, hence copy, every page in each child
 
 
+def _tell(control: socket.socket, message: dict[str, int | str]) -> bool:
+    try:
+        control.send(json.dumps(message).encode())
+    except OSError:  # the parent is gone
+        return False
+    return True
+
+
 def _do(order: child.Order, pipe: int, control: socket.socket, wake: int) -> _End:
     pid = os.fork()
     if pid == 0:
         child.serve(order, pipe)
     os.close(pipe)
+    if not _tell(control, {"started": pid}):
+        return _End("closed")
     until = time.monotonic() + order.limits.deadline
     poll = select.poll()
     poll.register(wake, select.POLLIN)

@@ -1,0 +1,287 @@
+"""Children that misbehave cost themselves alone, and nothing of them is left."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from mkevolve.backends.cpu import InterpreterBackend
+from mkevolve.data.candidate import Configuration
+from mkevolve.data.verdict import Status
+from mkevolve.interfaces import Case, CaseResult, RunJob
+
+pytestmark = pytest.mark.interp
+
+HEAD = """
+import os, signal, subprocess, sys, time
+import torch, triton, triton.language as tl
+
+@triton.jit
+def double(x, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+def doubled(x):
+    out = torch.empty_like(x)
+    double[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), B=64)
+    return out
+
+"""
+GOOD = HEAD + "def run(x):\n    return doubled(x)\n"
+
+
+def bad(*lines: str) -> str:
+    return HEAD + "def run(x):\n" + "".join(f"    {line}\n" for line in (*lines, "return doubled(x)"))
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[InterpreterBackend]:
+    """A backend of its own, with little memory, started while a key lies in the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOME_API_KEY", "canary-5417")
+        backend = InterpreterBackend(memory_gib=2.5)
+        assert works(backend)
+    yield backend
+    backend.close()
+
+
+def case(key: str, *activations: torch.Tensor) -> Case:
+    return Case(key, "check_0", activations, ())
+
+
+def run(backend, source: str, *cases: Case, deadline: float = 20.0) -> tuple[CaseResult, ...]:
+    cases = cases or (case("ramp", torch.arange(10.0)),)
+    return backend.run(RunJob(source, Configuration(), cases, deadline))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def works(backend) -> bool:
+    (result,) = run(backend, GOOD)
+    return result.status is Status.PASSED and torch.equal(result.outputs[0], torch.arange(10.0) * 2)
+
+
+def test_values_strides_and_dtypes_come_back(backend):
+    base = torch.randn(6, 8)
+    cases = [
+        case("t", base.t()),
+        case("half", torch.randn(5, dtype=torch.float16)),
+        case("bf16", torch.randn(70).bfloat16()),
+        case("int", torch.arange(9, dtype=torch.int64)),
+    ]
+    results = run(backend, GOOD, *cases)
+    assert [r.status for r in results] == [Status.PASSED] * 4, [r.message for r in results]
+    for one, result in zip(cases, results, strict=True):
+        (want,), (got,) = one.activations, result.outputs
+        assert torch.equal(got, want * 2)
+        assert (got.dtype, got.stride()) == (want.dtype, torch.empty_like(want).stride())
+
+
+def test_the_first_failing_case_ends_the_job(backend):
+    source = bad("if x.numel() == 3: raise ValueError('three')")
+    results = run(
+        backend, source, case("a", torch.ones(2)), case("b", torch.ones(3)), case("c", torch.ones(4))
+    )
+    assert [r.status for r in results] == [Status.PASSED, Status.RUNTIME_ERROR]
+    assert results[1].message == f"line {source.splitlines().index('def run(x):') + 2}: ValueError: three"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["os.kill(os.getpid(), signal.SIGSEGV)"], "SIGSEGV"),
+        (["print('last words', flush=True)", "os.abort()"], "SIGABRT: last words"),
+        (["os._exit(0)"], "without an answer (exit code 0)"),
+        (["sys.exit(3)"], "SystemExit"),
+        (["bytearray(1 << 40)"], "MemoryError"),
+        (["open('big', 'wb').truncate(1 << 40)"], "File too large"),
+        (["os.write(3, b'x' * 100)", "os._exit(0)"], "without an answer"),
+    ],
+)  # fmt: skip
+def test_crashes_are_results(backend, lines, words):
+    (result,) = run(backend, bad(*lines))
+    assert result.status is Status.RUNTIME_ERROR
+    assert words in result.message
+    assert works(backend)
+
+
+def test_a_memory_hog_is_stopped_at_its_limit(small):
+    (result,) = run(small, bad("keep = []", "while True: keep.append(bytes(1 << 26))"))
+    assert result.status is Status.RUNTIME_ERROR
+    assert "MemoryError" in result.message
+    assert works(small)
+
+
+def test_a_job_that_the_caller_breaks_off_does_not_disturb_the_next(small):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            run(small, bad("while True: pass"), deadline=30)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert works(small)
+
+
+def test_results_before_a_crash_are_kept(backend):
+    source = bad("if x.numel() == 3: os.kill(os.getpid(), signal.SIGKILL)")
+    results = run(backend, source, case("a", torch.ones(2)), case("b", torch.ones(3)))
+    assert [r.status for r in results] == [Status.PASSED, Status.RUNTIME_ERROR]
+    assert "SIGKILL" in results[1].message
+
+
+def test_a_hang_ends_at_the_deadline_with_all_that_it_started(backend, tmp_path):
+    note = tmp_path / "pids"
+    source = bad(
+        "for _ in range(3):",
+        "    if os.fork() == 0:",
+        "        os.setsid()",
+        "        if os.fork() == 0: os.setsid()",
+        "        signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        f"        open({str(note)!r}, 'a').write(f'{{os.getpid()}}\\n')",
+        "        time.sleep(600)",
+        f"open({str(note)!r}, 'a').write(f'{{os.getpid()}}\\n')",
+        "while True: pass",
+    )
+    start = time.monotonic()
+    (result,) = run(backend, source, deadline=1.5)
+    assert result.status is Status.TIMEOUT
+    assert "1.5 s" in result.message
+    assert time.monotonic() - start < 10
+    pids = [int(line) for line in note.read_text().split()]
+    assert len(pids) == 7
+    assert not any(alive(pid) for pid in pids)
+    assert works(backend)
+
+
+def test_what_outlives_its_child_is_killed_too(backend, tmp_path):
+    note = tmp_path / "pid"
+    source = bad(
+        "made = subprocess.Popen(['sleep', '600'], start_new_session=True)",
+        f"open({str(note)!r}, 'w').write(str(made.pid))",
+    )
+    (result,) = run(backend, source)
+    assert result.status is Status.PASSED
+    assert not alive(int(note.read_text()))
+
+
+def test_a_fork_bomb_costs_one_child(backend):
+    (result,) = run(backend, bad("while True: os.fork()"), deadline=20)
+    assert result.status is Status.RUNTIME_ERROR
+    assert "processes" in result.message
+    assert works(backend)
+
+
+def test_killed_zygotes_are_replaced_and_a_candidate_that_kills_its_own_is_at_fault(backend, tmp_path):
+    assert works(backend)
+    note = tmp_path / "pid"
+    killed = backend.zygotes()[1]
+    os.kill(killed, signal.SIGKILL)
+    (result,) = run(
+        backend,
+        bad(
+            f"open({str(note)!r}, 'a').write(f'{{os.getpid()}}\\n')",
+            "os.kill(os.getppid(), signal.SIGKILL)",
+            "time.sleep(600)",
+        ),
+    )
+    assert result.status is Status.RUNTIME_ERROR
+    assert "twice" in result.message
+    pids = [int(line) for line in note.read_text().split()]
+    assert len(pids) == 2
+    assert not any(alive(pid) for pid in pids)
+    assert works(backend)
+    assert backend.zygotes()[1] != killed
+
+
+def test_environment_and_working_folder_of_a_child(small):
+    (result,) = run(
+        small,
+        bad(
+            "seen = ' '.join(f'{k}={v}' for k, v in os.environ.items())",
+            "for pid in ('self', str(os.getppid())):",
+            "    seen += open(f'/proc/{pid}/environ').read()",
+            "assert 'canary-5417' not in seen",
+            "assert os.environ['HOME'] == os.environ['TMPDIR'] == os.getcwd()",
+            "assert sorted(int(n) for n in os.listdir('/proc/self/fd'))[:4] == [0, 1, 2, 3]",
+            "open('leftover', 'w').write('x')",
+            "raise ValueError(os.getcwd())",
+        ),
+    )
+    folder = Path(result.message.split("ValueError: ")[1])
+    assert not folder.exists()
+    assert folder.parent.exists()
+
+
+def test_inputs_cannot_be_changed_for_the_next_case(backend):
+    ramp = case("shared", torch.arange(10.0))
+    source = bad("x.untyped_storage()[0] = 77")
+    run(backend, source, ramp)
+    (result,) = run(backend, GOOD, ramp)
+    assert torch.equal(result.outputs[0], torch.arange(10.0) * 2)
+
+
+def test_two_backends_and_threads_at_once(backend, small):
+    found: list[bool] = []
+    threads = [threading.Thread(target=lambda b=b: found.append(works(b))) for b in (backend, small) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 4
+    assert len({*backend.zygotes(), *small.zygotes()}) == 4
+
+
+def test_close_ends_all_and_the_object_and_its_copy_can_be_used_again(small):
+    copy = pickle.loads(pickle.dumps(small))
+    assert copy.zygotes() == ()
+    (result,) = run(small, bad("raise ValueError(os.getcwd())"))
+    scratch = Path(result.message.split("ValueError: ")[1]).parent
+    zygotes = small.zygotes()
+    small.close()
+    assert not any(alive(pid) for pid in zygotes)
+    assert not scratch.exists()
+    assert works(small)
+
+
+def test_nothing_is_left_when_the_parent_is_killed():
+    code = (
+        "import sys, time, torch; sys.path.insert(0, sys.argv[1])\n"
+        "import test_zygote as t; from mkevolve.backends.cpu import InterpreterBackend\n"
+        "b = InterpreterBackend(); assert t.works(b); print(*b.zygotes(), flush=True)\n"
+        "t.run(b, t.bad('while True: pass'), deadline=600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    pids = [int(word) for word in process.stdout.readline().split()]
+    assert len(pids) == 2
+    time.sleep(0.3)
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 10
+    while any(alive(pid) for pid in pids) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_the_parent_loads_no_triton():
+    code = "import sys, mkevolve.backends.cpu; sys.exit('triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
