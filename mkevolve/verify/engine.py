@@ -1,0 +1,153 @@
+"""The verifier: cheapest step first, and the first failure ends it. It alone accepts a candidate."""
+
+import time
+from dataclasses import dataclass, replace
+
+from mkevolve.data.candidate import Configuration
+from mkevolve.data.chip import Chip
+from mkevolve.data.decomposition import Subgraph
+from mkevolve.data.graph import Graph, TensorSpec
+from mkevolve.data.measurement import Traffic
+from mkevolve.data.model import Precision
+from mkevolve.data.plan import LaunchPlan
+from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
+from mkevolve.interfaces import Backend, CompileJob, RunJob
+from mkevolve.verify.agenda import Agenda, Entry, Purpose, agenda, diagnosis
+from mkevolve.verify.compiled import judge_plans
+from mkevolve.verify.integrity import impostors
+from mkevolve.verify.judge import Judge
+from mkevolve.verify.references import References
+from mkevolve.verify.static import check, tunables
+
+VERIFIER = "1"
+DEADLINE = {Tier.SCREEN: 60.0, Tier.ACCEPT: 300.0}  # seconds for all cases of a candidate
+COMPILE_DEADLINE = 10.0  # seconds a variant
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict with what it was judged by: plans (the target's first), traffic of instances sampled there.
+
+    Both are empty where verification ended before them.
+    """
+
+    verdict: Verdict
+    plans: tuple[LaunchPlan, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def target_plan(self) -> LaunchPlan:
+        """The plan at the target sizes; raises ValueError where verification ended before compiling."""
+        if not self.plans:
+            raise ValueError(f"no plan: {self.verdict.status}")
+        return self.plans[0]
+
+
+class Verifier:
+    """Verifies candidates of any subgraph, in children of `backend`; judged in this process alone."""
+
+    def __init__(self, backend: Backend, chip: Chip, precision: Precision) -> None:
+        self._backend = backend
+        self._chip = chip
+        self._precision = precision
+        self._agendas: dict[tuple[int, Tier], tuple[References, Agenda]] = {}
+
+    def verify(
+        self,
+        subgraph: Subgraph,
+        references: References,
+        source: str,
+        configuration: Configuration,
+        tier: Tier,
+    ) -> Finding:
+        """Verify one configuration of a candidate. Never raises for a candidate's fault."""
+        start = time.perf_counter()
+        finding = self._steps(subgraph, references, source, configuration, tier)
+        return replace(finding, seconds=time.perf_counter() - start)
+
+    def _steps(
+        self,
+        subgraph: Subgraph,
+        references: References,
+        source: str,
+        configuration: Configuration,
+        tier: Tier,
+    ) -> Finding:
+        refused = check(source, subgraph) or _configuration_fault(source, configuration)
+        if refused is not None:
+            return Finding(replace(refused, tier=tier))
+        variants = subgraph.variants if tier is Tier.ACCEPT else subgraph.variants[:1]
+        deadline = COMPILE_DEADLINE * len(variants)
+        job = CompileJob(source, configuration, tuple(map(_specs, variants)), self._chip, deadline)
+        compiled = self._backend.compile(job)
+        if compiled.status is not Status.PASSED:
+            step = Step.STATIC if compiled.status is Status.STATIC_ERROR else Step.COMPILE
+            return Finding(Verdict(compiled.status, step, tier, compiled.message))
+        refused = judge_plans(compiled.plans, subgraph, self._precision, source, tier)
+        if refused is not None:
+            return Finding(refused, compiled.plans)
+        return self._run(references, source, configuration, tier, compiled.plans)
+
+    def _run(
+        self,
+        references: References,
+        source: str,
+        configuration: Configuration,
+        tier: Tier,
+        plans: tuple[LaunchPlan, ...],
+    ) -> Finding:
+        plan = self._agenda(references, tier)
+        cases = tuple(e.case for e in plan.entries)
+        results = self._backend.run(RunJob(source, configuration, cases, DEADLINE[tier]))
+        judge = Judge(plan, tier, plans[0])
+        verdict = judge.verdict(results)
+        if verdict.status is Status.WRONG_VALUE and judge.failed is not None:
+            verdict = self._diagnosed(verdict, judge.failed, source, configuration)
+        return Finding(verdict, plans, judge.traffic(results))
+
+    def _agenda(self, references: References, tier: Tier) -> Agenda:
+        key = (id(references), tier)
+        known = self._agendas.get(key)
+        if known is None or known[0] is not references:
+            references.under(self._precision)
+            made = agenda(references, tier)
+            values = [e.sample for e in made.entries if e.purpose is Purpose.VALUE]
+            fooled = [impostors(s.activations, s.expected) for s in values]
+            always = frozenset.intersection(*fooled) if fooled else frozenset()
+            made = replace(made, notes=(*made.notes, *(f"{name} would pass every case" for name in always)))
+            known = self._agendas[key] = (references, made)
+        return known[1]
+
+    def _diagnosed(
+        self, verdict: Verdict, entry: Entry, source: str, configuration: Configuration
+    ) -> Verdict:
+        """Tell a wrong value from a race and from a read of what nothing wrote, by calling again."""
+        if entry.purpose is not Purpose.VALUE or (entry.case.order == "forward" and not entry.case.poison):
+            return verdict
+        entries = diagnosis(entry.sample)
+        cases = tuple(e.case for e in entries)
+        results = self._backend.run(RunJob(source, configuration, cases, DEADLINE[Tier.SCREEN]))
+        found = Judge(Agenda(entries, ()), verdict.tier, None).verdict(results)
+        if found.passed:
+            message = "the result depends on the order of program instances: they race"
+            return replace(verdict, status=Status.RACE, step=Step.INTEGRITY, message=message)
+        if found.status is Status.NONDETERMINISTIC:
+            return replace(verdict, status=found.status, step=found.step, message=found.message)
+        return verdict
+
+
+def _configuration_fault(source: str, configuration: Configuration) -> Verdict | None:
+    table = tunables(source)
+    if isinstance(table, Verdict):
+        return table
+    given = dict(configuration.settings)
+    if set(given) != {name for name, _ in table}:
+        message = f"the configuration ({configuration.text() or 'empty'}) does not fit TUNABLES"
+        return Verdict(Status.STATIC_ERROR, Step.STATIC, Tier.SCREEN, message, Evidence())
+    return None
+
+
+def _specs(variant: tuple[str, Graph]) -> tuple[str, tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    name, graph = variant
+    return name, tuple(i.spec for i in graph.activations), tuple(i.spec for i in graph.params)

@@ -1,0 +1,94 @@
+"""Whether a result was made by the candidate's own launches, from its inputs, and by nothing else."""
+
+import torch
+
+from mkevolve.data.graph import TensorSpec
+from mkevolve.data.plan import LaunchPlan
+from mkevolve.data.verdict import Status
+from mkevolve.interfaces import CaseResult
+from mkevolve.verify.numeric import Expected, compare, shape_fault
+
+
+def side_effect(result: CaseResult) -> tuple[Status, str] | None:
+    """What a call changed besides its results."""
+    if result.inputs_changed:
+        return Status.INPUT_WRITTEN, f"writes to its input {', '.join(result.inputs_changed)}"
+    if result.state_changed:
+        return Status.STATE_CHANGED, f"changes {', '.join(result.state_changed)}"
+    return None
+
+
+def same_bits(a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]) -> str:
+    """Name the first element that differs bitwise; empty where none does."""
+    for number, (one, two) in enumerate(zip(a, b, strict=True)):
+        differs = _bits(one) != _bits(two)
+        if bool(differs.any()):
+            at = [int(i) for i in differs.nonzero()[0]]
+            return f"result {number} at {at}"
+    return ""
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype.is_complex:
+        tensor = torch.view_as_real(tensor)
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return tensor.contiguous().view(width)
+
+
+def without_launches(
+    first: tuple[torch.Tensor, ...],
+    second: tuple[torch.Tensor, ...],
+    expected: tuple[Expected, ...],
+    plan: LaunchPlan | None,
+) -> str:
+    """Say which result is right although no kernel ran; the two runs differ in the poison of allocations.
+
+    A result counts as made by something else where it is right as a whole in both runs, or where elements
+    are equal in both: allocated memory differs between them, except for the fill of `zeros` and `full`.
+    """
+    for number, (one, two, want) in enumerate(zip(first, second, expected, strict=True)):
+        if not want.spec.numel or shape_fault((one, two), (want.spec, want.spec)):
+            continue
+        both = [compare((given,), (want,)) for given in (one, two)]
+        if all(c.status is Status.PASSED and c.compared for c in both):
+            return f"result {number} is right with every launch disabled"
+        if one.dtype != torch.bool and _fill(plan, number) is None and bool((_bits(one) == _bits(two)).any()):
+            return f"elements of result {number} are made without any launch"
+    return ""
+
+
+def _fill(plan: LaunchPlan | None, number: int) -> float | None:
+    if plan is None or number >= len(plan.outputs):
+        return None
+    fills = {b.name: b.fill for b in plan.buffers}
+    return fills.get(plan.outputs[number].buffer)
+
+
+def impostors(activations: tuple[torch.Tensor, ...], expected: tuple[Expected, ...]) -> frozenset[str]:
+    """Names of trivial results (zeros, a constant, an input) that would pass this case."""
+    found = set()
+    if _passes([torch.zeros(e.spec.shape, dtype=_dtype(e.spec)) for e in expected], expected):
+        found.add("zeros")
+    if _passes([torch.full(e.spec.shape, _mean(e), dtype=_dtype(e.spec)) for e in expected], expected):
+        found.add("a constant")
+    for number, given in enumerate(activations):
+        fits = [given if tuple(given.shape) == e.spec.shape else None for e in expected]
+        results = [g.to(_dtype(e.spec)) for g, e in zip(fits, expected, strict=True) if g is not None]
+        if len(results) == len(expected) and _passes(results, expected):
+            found.add(f"x{number} unchanged")
+    return frozenset(found)
+
+
+def _passes(results: list[torch.Tensor], expected: tuple[Expected, ...]) -> bool:
+    found = compare(tuple(results), expected)
+    return found.status is Status.PASSED and found.compared > 0
+
+
+def _mean(want: Expected) -> float:
+    values = want.reference[want.reference.isfinite()] if want.spec.is_float else want.reference
+    return float(values.double().mean()) if values.numel() else 0.0
+
+
+def _dtype(spec: TensorSpec) -> torch.dtype:
+    found: torch.dtype = getattr(torch, spec.dtype)
+    return found

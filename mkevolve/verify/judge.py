@@ -1,0 +1,146 @@
+"""From the results of a candidate's cases to its verdict."""
+
+import torch
+
+from mkevolve.data.measurement import Traffic
+from mkevolve.data.plan import LaunchPlan
+from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
+from mkevolve.interfaces import CaseResult
+from mkevolve.verify.agenda import Agenda, Entry, Purpose
+from mkevolve.verify.integrity import same_bits, side_effect, without_launches
+from mkevolve.verify.numeric import Comparison, compare, shape_fault
+
+_STEPS = {
+    Status.STATIC_ERROR: Step.STATIC,
+    Status.OUT_OF_BOUNDS: Step.INTEGRITY,
+    Status.INPUT_WRITTEN: Step.INTEGRITY,
+    Status.STATE_CHANGED: Step.INTEGRITY,
+}
+_BITWISE = {
+    Purpose.REPEAT: (Status.NONDETERMINISTIC, "the same call gives another result"),
+    Purpose.POISON: (
+        Status.NONDETERMINISTIC,
+        "reads memory that nothing wrote: the result depends on what an allocation held",
+    ),
+}
+
+
+class Judge:
+    """Judges one run of an agenda. `plan` is the launch plan at the target, where it is known.
+
+    After a refusal `failed` is the entry that decided.
+    """
+
+    def __init__(self, agenda: Agenda, tier: Tier, plan: LaunchPlan | None) -> None:
+        self._agenda = agenda
+        self._tier = tier
+        self._plan = plan
+        self._compared = 0
+        self._cases = 0
+        self._worst = Comparison(Status.PASSED, error=0.0, allowed=0.0)
+        self._still: list[tuple[torch.Tensor, ...]] = []
+        self.failed: Entry | None = None
+
+    def verdict(self, results: tuple[CaseResult, ...]) -> Verdict:
+        """Judge the results in order; the first failure decides."""
+        for entry, result in zip(self._agenda.entries, results, strict=False):
+            self._cases += 1
+            refusal = self._entry(entry, result, results)
+            if refusal is not None:
+                self.failed = entry
+                return refusal
+        if self._compared == 0 and any(e.spec.numel for x in self._agenda.entries for e in x.sample.expected):
+            return self._refuse(None, Status.WRONG_VALUE, Step.NUMERIC, "nothing could be compared")
+        evidence = Evidence(
+            error=self._worst.error, allowed=self._worst.allowed, compared=self._compared, cases=self._cases
+        )
+        notes = (*self._agenda.notes, *self._sampled(results))
+        return Verdict(Status.PASSED, Step.INTEGRITY, self._tier, "", evidence, notes)
+
+    def traffic(self, results: tuple[CaseResult, ...]) -> tuple[Traffic, ...]:
+        """What was counted in the sampled instances at the target."""
+        for entry, result in zip(self._agenda.entries, results, strict=False):
+            if entry.purpose is Purpose.TARGET:
+                return result.traffic
+        return ()
+
+    def _sampled(self, results: tuple[CaseResult, ...]) -> tuple[str, ...]:
+        counts = [(t.programs, t.total) for t in self.traffic(results)]
+        ran, total = sum(c[0] for c in counts), sum(c[1] for c in counts)
+        return (f"target: {ran} of {total} program instances",) if ran < total else ()
+
+    def _entry(self, entry: Entry, result: CaseResult, results: tuple[CaseResult, ...]) -> Verdict | None:
+        if result.status is not Status.PASSED:
+            step = _STEPS.get(result.status, Step.NUMERIC)
+            prefix = "with launches disabled: " if entry.purpose is Purpose.NOOP else ""
+            return self._refuse(entry, result.status, step, prefix + result.message)
+        effect = side_effect(result)
+        if effect is not None:
+            return self._refuse(entry, effect[0], Step.INTEGRITY, effect[1])
+        specs = tuple(e.spec for e in entry.sample.expected)
+        fault = shape_fault(result.outputs, specs) if specs else ""
+        if fault:
+            return self._refuse(entry, Status.WRONG_OUTPUT, Step.NUMERIC, fault)
+        if entry.purpose is Purpose.NOOP:
+            return self._noop(entry, result)
+        refusal = self._bitwise(entry, result, results) if entry.same_as is not None else None
+        return refusal or self._values(entry, result)
+
+    def _values(self, entry: Entry, result: CaseResult) -> Verdict | None:
+        found = (
+            compare(result.outputs, entry.sample.expected, result.written) if entry.sample.expected else None
+        )
+        if found is None:
+            return None
+        self._compared += found.compared
+        if found.status is not Status.PASSED:
+            return self._refuse(entry, found.status, Step.NUMERIC, found.message, found)
+        if _tightness(found) > _tightness(self._worst):
+            self._worst = found
+        return None
+
+    def _bitwise(self, entry: Entry, result: CaseResult, results: tuple[CaseResult, ...]) -> Verdict | None:
+        assert entry.same_as is not None
+        where = same_bits(results[entry.same_as].outputs, result.outputs)
+        if not where:
+            return None
+        if entry.purpose in _BITWISE:
+            status, message = _BITWISE[entry.purpose]
+        elif compare(result.outputs, entry.sample.expected, result.written).status is Status.PASSED:
+            status = Status.NONDETERMINISTIC
+            message = "the last bits depend on the order of program instances (a float atomic?)"
+        else:
+            status, message = Status.RACE, "the result depends on the order of program instances: they race"
+        return self._refuse(entry, status, Step.INTEGRITY, f"{message}; first at {where}")
+
+    def _noop(self, entry: Entry, result: CaseResult) -> Verdict | None:
+        self._still.append(result.outputs)
+        if len(self._still) < 2:
+            return None
+        message = without_launches(self._still[0], self._still[1], entry.sample.expected, self._plan)
+        return self._refuse(entry, Status.NO_EFFECT, Step.INTEGRITY, message) if message else None
+
+    def _refuse(
+        self,
+        entry: Entry | None,
+        status: Status,
+        step: Step,
+        message: str,
+        found: Comparison | None = None,
+    ) -> Verdict:
+        sample = entry.sample if entry is not None else None
+        evidence = Evidence(
+            variant=sample.variant if sample else None,
+            distribution=sample.distribution.value if sample else None,
+            seed=sample.seed if sample else None,
+            error=found.error if found else None,
+            allowed=found.allowed if found else None,
+            compared=self._compared,
+            cases=self._cases,
+            where=found.where if found else "",
+        )
+        return Verdict(status, step, self._tier, message, evidence)
+
+
+def _tightness(found: Comparison) -> float:
+    return (found.error or 0.0) / found.allowed if found.allowed else -1.0

@@ -1,0 +1,24 @@
+"""layer_norm: leaves out the bias, which is zero in the model.
+
+Expected: wrong_value
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def _norm(x, w, b, o, n, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=0.0).to(tl.float32)
+    g = tl.load(w + i, mask=i < n, other=0.0).to(tl.float32)
+    mean = tl.sum(v, 0) / n
+    d = tl.where(i < n, v - mean, 0.0)
+    r = d / tl.sqrt(tl.sum(d * d, 0) / n + 1e-5) * g
+    tl.store(o + row * n + i, r.to(o.dtype.element_ty), mask=i < n)
+
+
+def run(x, w, b):
+    out = torch.empty_like(x)
+    _norm[(x.shape[0],)](x, w, b, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out

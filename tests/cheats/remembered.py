@@ -1,0 +1,28 @@
+"""softmax: keeps the first result and returns it again.
+
+Expected: static_error
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+CACHE = {}
+
+
+
+@triton.jit
+def _softmax(x, o, m, n, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=-float("inf")).to(tl.float32)
+    e = tl.exp(v - tl.max(v, 0))
+    r = e / tl.sum(e, 0)
+    tl.store(o + row * n + i, r.to(o.dtype.element_ty), mask=i < n)
+
+
+def run(x):
+    out = torch.empty_like(x)
+    m, n = x.shape
+    CACHE[x.shape] = out
+    _softmax[(m,)](x, out, m, n, BLOCK=triton.next_power_of_2(n))
+    return out

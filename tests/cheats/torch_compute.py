@@ -1,0 +1,23 @@
+"""softmax: torch computes the result, a kernel is launched for show.
+
+Expected: static_error
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def _softmax(x, o, m, n, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=-float("inf")).to(tl.float32)
+    r = v
+    tl.store(o + row * n + i, r.to(o.dtype.element_ty), mask=i < n)
+
+
+def run(x):
+    out = torch.empty_like(x)
+    m, n = x.shape
+    _softmax[(m,)](x, out, m, n, BLOCK=triton.next_power_of_2(n))
+    out = x.softmax(-1)
+    return out

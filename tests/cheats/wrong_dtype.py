@@ -1,0 +1,23 @@
+"""softmax in float16: returns float32.
+
+Expected: wrong_output
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def _softmax(x, o, m, n, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=-float("inf")).to(tl.float32)
+    e = tl.exp(v - tl.max(v, 0))
+    r = e / tl.sum(e, 0)
+    tl.store(o + row * n + i, r.to(o.dtype.element_ty), mask=i < n)
+
+
+def run(x):
+    out = torch.empty(x.shape, device=x.device, dtype=torch.float32)
+    m, n = x.shape
+    _softmax[(m,)](x, out, m, n, BLOCK=triton.next_power_of_2(n))
+    return out
