@@ -4,6 +4,7 @@ Lives in a child process that was started with `TRITON_INTERPRET=1`. `install` c
 this process for good; `run_case` then calls an imported candidate once.
 """
 
+import dataclasses
 import random
 import time
 from collections.abc import Iterator
@@ -58,6 +59,8 @@ def install() -> None:
     builder = interpreter.interpreter_builder
     builder.__class__ = interpreter_ops.Operations
     builder.observer = Observer(Memory(0, track=False))
+    # Its assertions do nothing outside debug mode, but quadruple the work of integer arithmetic.
+    builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
     interpreter._get_np_dtype = interpreter_ops.np_dtype
     interpreter._validate_np_data_size = interpreter_ops.fits
     interpreter.ReduceOps = interpreter_scans.Reduction
@@ -229,6 +232,7 @@ def _interpret(fn: Any, values: dict[str, Any], grid: tuple[int, ...], call: _Ca
     builder.set_grid_dim(*grid)
     for ran, instance in enumerate(ordered(chosen, case.order, rng)):
         observer.tainted = False
+        builder.divided = ()
         observer.counting = observer.sampled or ran < COUNTED
         counter.program += observer.counting
         builder.set_grid_idx(

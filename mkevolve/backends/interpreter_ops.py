@@ -32,10 +32,11 @@ _TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64"
 
 # Instructions of one element: (ordinary, special function unit).
 _COSTS: dict[object, tuple[int, int]] = {
-    np.divide: (4, 1), np.exp: (1, 1), np.exp2: (0, 1), np.log: (1, 1), np.log2: (0, 1), np.sqrt: (1, 1),
+    np.divide: (2, 1), np.exp: (1, 1), np.exp2: (0, 1), np.log: (1, 1), np.log2: (0, 1), np.sqrt: (1, 1),
     np.sin: (8, 1), np.cos: (8, 1), np.fmod: (12, 1),
 }  # fmt: skip
-_ERF, _RSQRT, _INTEGER_DIVISION = (22, 1), (0, 1), 16
+_ERF, _RSQRT = (18, 1), (0, 1)
+_INTEGER_DIVISION = 12
 
 
 def _is_bf16(handle: Handle) -> bool:
@@ -75,6 +76,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
 
     observer: Observer
     pattern: int = 0  # poison of masked lanes without `other`
+    divided: tuple[int, ...] = ()  # marks of the last integer division
 
     def get_bf16(self, value: float) -> Handle:
         return interpreter.TensorHandle(round_bf16(np.array([value], np.float32)), tl.bfloat16)
@@ -165,20 +167,30 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         dtype = lhs.dtype.scalar
         data = rounded(op(lhs.data, rhs.data), dtype)
         if isinstance(dtype, tl.pointer_type) or not dtype.is_floating():
-            self._index(lhs, data.size, op is np.fmod)
+            self._index(lhs, rhs, op is np.fmod)
         else:
             self.observer.work(_COSTS.get(op, (1, 0)), data.size)
         return interpreter.TensorHandle(data, dtype)
 
     def create_idiv(self, lhs: Handle, rhs: Handle) -> Handle:
         handle = super().create_idiv(lhs, rhs)
-        self._index(lhs, handle.data.size, division=True)
+        self._index(lhs, rhs, division=True)
         return handle
 
-    def _index(self, operand: Handle, elements: int, division: bool) -> None:
-        """64-bit integers take two instructions where 32-bit ones take one."""
-        words = 2 if np.asarray(operand.data).itemsize == 8 else 1
-        self.observer.indexing(elements, words * (_INTEGER_DIVISION if division else 1))
+    def _index(self, lhs: Handle, rhs: Handle, division: bool) -> None:
+        """Count integer work on blocks: the quotient and the remainder of one division come together, 64-bit
+        integers take two instructions, predicates and scalars none worth counting.
+        """
+        left = np.asarray(lhs.data)
+        if left.size == 1 or left.dtype == np.bool_:
+            return
+        if division:
+            key = (left.size, int(left.flat[0]), int(left.flat[-1]), int(np.asarray(rhs.data).flat[0]))
+            if key == self.divided:
+                return
+            self.divided = key
+        words = 2 if left.itemsize == 8 else 1
+        self.observer.indexing(left.size, _INTEGER_DIVISION if division else words)
 
     def ternary_op(self, lhs: Handle, rhs: Handle, other: Handle, op: Callable[..., Data]) -> Handle:
         dtype = other.dtype.scalar

@@ -29,12 +29,14 @@ class Constants:
     reduction: float = 0.12  # of a block across its warps
     cycles: float = 4.0  # from an instruction of a warp to its next, with no other warp
     address: float = 4.0  # instructions around one memory instruction
+    line: float = 1.0  # cycles of the load and store unit for each 128-byte line that a request touches
     fill: float = 1.5  # warps a scheduler needs to issue every other cycle
     matrix: float = 0.75  # share of the matrix rate that is reached with operands at hand
     fp32: float = 0.5  # the same of the vector rate, for products on it
     l2: float = 0.8  # share of the table's L2 rate
     stream: float = 1.0  # share of the measured memory rate
     spill: float = 8.0  # bytes of spilled registers a cycle
+    spill_loop: float = 0.5  # share of the spilled registers that a loop over products touches each time
     serial: float = 0.6  # how much of the other units' time shows where one program runs alone
     norm: float = 3.0
 
@@ -87,10 +89,11 @@ def launch_times(f: Features, chip: Chip, c: Constants) -> Times:
     warps = together * f.warps / _SCHEDULERS
     issued = (f.instructions + f.memory_instructions * (1 + c.address)) * f.warps
     matrix = sum(_product_cycles(rate, flops, f, chip, c) for rate, flops in f.flops)
-    shared = f.shared_bytes / _SHARED_RATE
+    shared = f.shared_bytes / _SHARED_RATE + f.scattered
     issue = issued / _SCHEDULERS * (1 + c.fill / warps)
-    vector = max(issue, f.special / _SPECIAL_RATE, f.lines)
-    spilled = 2 * f.spills * f.threads * max(f.iterations, 1.0) / c.spill
+    vector = max(issue, f.special / _SPECIAL_RATE, f.lines * c.line)
+    rounds = 1 + c.spill_loop * max(f.iterations - 1.0, 0.0)
+    spilled = 2 * f.spills * f.threads * rounds / c.spill
     longest, summed = max(matrix, shared, vector), matrix + shared + vector
     processor = longest + (summed - longest) * min(c.serial / together, 1.0) + spilled
     waves = max(f.programs / (chip.processors * f.resident), 1.0)

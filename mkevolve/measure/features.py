@@ -35,6 +35,7 @@ class Features:
     l2: float
     flops: tuple[tuple[str, float], ...]
     shared_bytes: float
+    scattered: float  # lanes that write shared memory one after the other
     lines: float
     memory_instructions: float  # of one warp
     instructions: float  # of one warp, without memory
@@ -70,6 +71,7 @@ def features(launch: Launch, traffic: Traffic, buffers: dict[str, Buffer], chip:
         l2=_l2(traffic, launch, chip, held, bool(kinds["cp.async"])),
         flops=_flops(launch, traffic),
         shared_bytes=_operand_bytes(launch, traffic) + _staged(traffic, bool(kinds["cp.async"])),
+        scattered=_scattered(traffic, kinds["cp.async"]),
         lines=sum(_lines(a.elements, a.itemsize, a.run) * a.count for a in traffic.accesses) / count,
         memory_instructions=loads + stores,
         instructions=sum(e * (w.scalar + w.special + w.index) for e, w in work) / count,
@@ -166,6 +168,17 @@ def _operand_bytes(launch: Launch, traffic: Traffic) -> float:
             side = max(launch.resources.num_warps, 1) ** 0.5  # warps tile the product in a square
             total += (dot.m + dot.n) * side * dot.k * item * dot.count
     return total / max(traffic.programs, 1)
+
+
+def _scattered(traffic: Traffic, copies: list[tuple[int, int]]) -> float:
+    """Lanes of asynchronous copies that are narrower than memory would allow: the tile is being transposed
+    on its way, and the lanes of a warp meet in one bank.
+    """
+    moved = sum(width * number for width, number in copies)
+    loads = [a for a in traffic.accesses if a.kind == "load" and a.run * a.itemsize >= _INSTRUCTION]
+    total = sum(a.elements * a.itemsize * a.count for a in loads) / max(traffic.programs, 1)
+    narrow = sum(total * width * number / moved / width for width, number in copies if width < _INSTRUCTION)
+    return narrow if moved else 0.0
 
 
 def _staged(traffic: Traffic, asynchronous: bool) -> float:
