@@ -26,7 +26,9 @@ class ConvFamily(Family[ConvProblem]):
     def match(self, subgraph: Subgraph) -> ConvProblem | None:
         if not any(n.op in CONVOLUTIONS for n in subgraph.target.nodes):
             return None
-        return match_conv(subgraph)
+        problem = match_conv(subgraph)
+        # One channel a group makes no matrix product: `DepthwiseFamily` covers it.
+        return None if any(c.is_depthwise for c in problem.convs) else problem
 
     def choices(self, match: ConvProblem, chip: Chip, precision: Precision) -> dict[str, tuple[Setting, ...]]:
         values = match.graph.values()

@@ -63,10 +63,13 @@ def terms(problem: ConvProblem, design: Design) -> tuple[tuple[Term, ...], Block
     values = problem.graph.values()
     dtype = values[problem.convs[0].source].spec.dtype
     groups = problem.convs[0].groups
+    planar = any(values[c.source].spec.stride[1] != 1 for c in problem.convs)
     shape = values[problem.result].spec.shape
-    pixels, columns = prod(shape) // shape[1], _columns(shape[1] // groups, dtype)
+    pixels, columns = prod(shape) // shape[1], _columns(shape[1] // groups, dtype, design)
     inner = _inner(problem.convs, design, dtype)
-    blocks = _blocks(pixels, columns, inner, dtype, _tiles(shape[1] // groups, columns[0]) * groups)
+    tiles = _tiles(shape[1] // groups, columns[0]) * groups
+    # One address an element (no vectors along channels) takes registers: more threads share them.
+    blocks = _blocks(pixels, columns, inner, dtype, tiles, (8, 4) if planar and not design.repack else (4, 8))
     return tuple(_term(c, design, columns, inner) for c in problem.convs), blocks
 
 
@@ -93,11 +96,13 @@ def _tiles(n: int, block: int) -> int:
     return -(-n // block)
 
 
-def _columns(channels: int, dtype: str) -> Options:
+def _columns(channels: int, dtype: str, design: Design) -> Options:
     whole = power_of_two(max(channels, 16))
     if whole <= 64:
         return (whole,)
     options = (128, 64, 256) if whole > 128 and ITEMSIZE[dtype] == 2 else (128, 64)
+    if design.precision == "tf32x3":
+        options = (64, 128)  # the split operands lie in registers
     return tuple(sorted(options, key=lambda b: (round_up(channels, b) > 1.34 * channels, options.index(b))))
 
 
@@ -110,13 +115,13 @@ def _inner(convs: Iterable[Conv], design: Design, dtype: str) -> Options:
     return tuple(sorted(fitting, key=lambda b: sum(round_up(n, b) for n in sums) > 1.2 * sum(sums)))
 
 
-def _blocks(pixels: int, columns: Options, inner: Options, dtype: str, tiles: int) -> Blocks:
+def _blocks(pixels: int, columns: Options, inner: Options, dtype: str, tiles: int, warps: Options) -> Blocks:
     narrow = ITEMSIZE[dtype] == 2
     rows: Options = (128, 64, 256) if narrow else (128, 256, 64)
     stages: Options = (3, 2, 4) if narrow else (2, 3)
-    warps: Options = (4, 8) if narrow else (8, 4)
-    if not narrow and columns[0] <= 64:
-        rows = (256, 128, 64)
+    if not narrow:
+        warps = (8, 4)
+        rows = (256, 128, 64) if columns[0] <= 64 else rows
     # Fewer tiles than processors leave some idle: halve the rows then.
     small = [r for r in (*rows, 32, 16) if r <= max(16, power_of_two(pixels))]
     busy = [r for r in small if r >= 64 and -(-pixels // r) * tiles >= 128]

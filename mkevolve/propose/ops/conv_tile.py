@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mkevolve.data.graph import Ref
-from mkevolve.propose.emit import Coord, Coords, Emitter, Kernel, Linear
+from mkevolve.propose.emit import ZERO, Coord, Coords, Emitter, Kernel, Linear
 from mkevolve.propose.kernel import identifier
 from mkevolve.propose.ops.conv_design import PATCH_WIDTHS, Blocks, Design, Term
 from mkevolve.propose.ops.conv_match import Conv, ConvProblem, Window
@@ -78,10 +78,11 @@ def define_output(sizes: Sizes, conv: Conv, result: str) -> None:
         sizes.define(output[2 + axis], name, f"({text}) // {window.stride[axis]} + 1")
 
 
-def reach(window: Window, axis: int, at: str, fused: bool = False) -> str:
-    """Input row (axis 0) or column (1) that `tap` reads for output row `at`.
+def reach(window: Window, axis: int, at: str, fused: bool = False, step: str = "") -> str:
+    """Input row (axis 0) or column (1) that a tap reads for output row `at`.
 
-    `fused` says that `tap` runs along the second side of the tile: the text is then 2-d.
+    `step` is the tap's row (column), taken of `tap` by default. `fused` says that it runs along the second
+    side of the tile: the text is then 2-d.
     """
     start = at if window.stride[axis] == 1 else f"{at} * {window.stride[axis]}"
     if window.pad[axis]:
@@ -90,9 +91,9 @@ def reach(window: Window, axis: int, at: str, fused: bool = False) -> str:
         start = f"({start})[:, None]"
     if window.size[axis] == 1:
         return start
-    step = f"tap // {window.size[1]}" if axis == 0 else f"tap % {window.size[1]}"
-    if window.size[1 - axis] == 1:
+    if not step and window.size[1 - axis] == 1:
         step = "tap"
+    step = step or (f"tap // {window.size[1]}" if axis == 0 else f"tap % {window.size[1]}")
     step = step if window.dilation[axis] == 1 else f"{step} * {window.dilation[axis]}"
     return f"{start} + ({step})[None, :]" if fused else f"{start} + {step}"
 
@@ -202,10 +203,13 @@ def linear(emit: Emitter, value: str, coords: Coords, name: str) -> Linear:
 def store_result(emit: Emitter, problem: ConvProblem, coords: Coords) -> None:
     """Write what follows the result of the convolutions, which is in `acc` at `coords`, and the stores."""
     outputs = [o.name for o in problem.graph.outputs if isinstance(o, Ref)]
+    shape = emit.sizes.shape(problem.result)
+    mask = tuple(dict.fromkeys(m for c in coords for m in c.mask))
+    coords = tuple(ZERO if is_one(d) else c for d, c in zip(shape, coords, strict=True))
     emit.place(problem.result, coords, "acc", "float32")
-    if emit.sizes.shape(outputs[0]) == emit.sizes.shape(problem.result):
+    if emit.sizes.shape(outputs[0]) == shape:
         emit.kernel.pointer(outputs[0], host=f"out_{identifier(outputs[0])}")
         emit.linear = linear(emit, outputs[0], coords, "at")
     emit.push(problem.epilogue)
     for value in outputs:
-        emit.store(value)
+        emit.store(value, mask=mask)

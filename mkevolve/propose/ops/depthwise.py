@@ -7,7 +7,7 @@ from mkevolve.data.candidate import Setting
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.model import Precision
-from mkevolve.propose.emit import Coord, Emitter, Kernel
+from mkevolve.propose.emit import Coord, Emitter
 from mkevolve.propose.family import Family, Point
 from mkevolve.propose.ops.conv_design import round_up
 from mkevolve.propose.ops.conv_match import CONVOLUTIONS, Conv, ConvProblem, match_conv
@@ -24,13 +24,13 @@ PATCH_WIDTH = 8
 class Tile:
     """A 2-d tile: `across` (its second side) is `channels` or `pixels`; the other of both runs down it.
 
-    With `patch` the pixels are a rectangle of one image, else consecutive ones. `unrolled` writes one load a
-    tap, else the taps are a loop.
+    With `patch` the pixels are a rectangle of one image, else consecutive ones. `taps` says how they are
+    walked: `unrolled` (one load a tap in the code), `rows` (a loop over rows, unrolled along them) or `loop`.
     """
 
     across: str
     patch: bool
-    unrolled: bool
+    taps: str
 
     def side(self, name: str) -> str:
         """Text that spreads a vector over pixels or channels to the tile."""
@@ -54,12 +54,14 @@ class DepthwiseFamily(Family[ConvProblem]):
             "across": ("channels", "pixels") if channels_last else ("pixels", "channels"),
             "taps": ("unrolled", "loop") if small else ("loop", "unrolled"),
         }
+        if min(conv.window.size) > 1:
+            table["taps"] = ("unrolled", "rows", "loop") if small else ("rows", "loop", "unrolled")
         if conv.spatial == 2:
             table["tile"] = ("flat", "patch")
         return table
 
     def render(self, match: ConvProblem, point: Point) -> str | None:
-        tile = Tile(str(point["across"]), point.get("tile") == "patch", point["taps"] == "unrolled")
+        tile = Tile(str(point["across"]), point.get("tile") == "patch", str(point["taps"]))
         sizes, conv = Sizes(match.subgraph), match.convs[0]
         define_output(sizes, conv, match.result)
         blocks = _blocks(match, tile)
@@ -113,20 +115,25 @@ def _write(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
     _place(match, tile, emit)
     down, across = ("BLOCK_C", "BLOCK_P") if tile.across == "pixels" else ("BLOCK_P", "BLOCK_C")
     kernel.line(f"acc = tl.zeros(({down}, {across}), tl.float32)")
-    taps = conv.window.taps
-    header = f"for tap in tl.static_range({taps}):" if tile.unrolled else f"for tap in range({taps}):"
-    with emit.loop(header):
-        value = _input(match, tile, emit)
-        weight = f"tl.load({kernel.pointer('weight')} + tap * {_width(match, kernel)} + c)"
-        kernel.line(f"acc += {value} * {weight}{tile.side('channels')}")
+    rows, columns = conv.window.size
+    if tile.taps == "rows":
+        with emit.loop(f"for row in range({rows}):"), emit.loop(f"for along in tl.static_range({columns}):"):
+            _add_tap(match, tile, emit, f"(row * {columns} + along)")
+    else:
+        count = "tl.static_range" if tile.taps == "unrolled" else "range"
+        with emit.loop(f"for tap in {count}({rows * columns}):"):
+            _add_tap(match, tile, emit, "tap")
     if conv.norm or conv.bias:
         kernel.line(f"acc += tl.load({kernel.pointer('shift')} + c){tile.side('channels')}")
     n, c, oh, ow = _coords(tile, "oh", "ow", ("pixel",), ("channel",))
     store_result(emit, match, coordinates(n, c, oh, ow, conv.spatial))
 
 
-def _width(match: ConvProblem, kernel: Kernel) -> str:
-    return kernel.scalar("width", "weight.stride(0)")
+def _add_tap(match: ConvProblem, tile: Tile, emit: Emitter, tap: str) -> None:
+    kernel = emit.kernel
+    value = _input(match, tile, emit)
+    at = f"{kernel.pointer('weight')} + {tap} * {kernel.scalar('width', 'weight.stride(0)')} + c"
+    kernel.line(f"acc += {value} * tl.load({at}){tile.side('channels')}")
 
 
 def _place(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
@@ -198,8 +205,9 @@ def _input(match: ConvProblem, tile: Tile, emit: Emitter) -> str:
     kernel, conv = emit.kernel, match.convs[0]
     _, _, height, width = (kernel.size(d) for d in four(emit.sizes, conv.source))
     tests = []
+    steps = ("row", "along") if tile.taps == "rows" else ("", "")
     for axis, (name, at, size) in enumerate((("ih", "oh", height), ("iw", "ow", width))):
-        kernel.line(f"{name} = {reach(conv.window, axis, at)}")
+        kernel.line(f"{name} = {reach(conv.window, axis, at, step=steps[axis])}")
         if conv.window.padded(axis):
             tests += [f"({name} >= 0)", f"({name} < {size})"]
     kernel.line(f"inside = {' & '.join(['pixel', *tests])}")
@@ -229,5 +237,4 @@ def _doc(match: ConvProblem, tile: Tile) -> str:
     if tail:
         parts.append("then " + ", ".join(tail))
     shape = "rectangles of pixels" if tile.patch else "runs of pixels"
-    taps = "taps unrolled" if tile.unrolled else "a loop over taps"
-    return f"{', '.join(parts)}: {tile.across} across the tile, {shape}, {taps}."
+    return f"{', '.join(parts)}: {tile.across} across the tile, {shape}, taps: {tile.taps}."
