@@ -40,6 +40,10 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+# `torch.__version__` is a subclass of str
+_Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(str(text)))
+
+
 def to_text(composition: Composition) -> str:
     """Write a composition as YAML."""
     env = composition.environment
