@@ -6,6 +6,7 @@ may hold `~`, `=`, commas, brackets, blanks and any script, all of which are gra
 """
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ class Settings:
     """Everything a verb needs. `tree` is the composed configuration, for what Hydra instantiates."""
 
     verb: str
-    command: str
+    words: tuple[str, ...]
     tree: Any  # omegaconf.DictConfig
     root: Root
     store: Path
@@ -40,6 +41,27 @@ class Settings:
     budget: Budget
     evolve_rounds: int
     evolve_children: int
+
+    @property
+    def model_words(self) -> tuple[str, ...]:
+        """The words that make the model and its policy again; a path is made absolute."""
+        words = [w for w in self.words if w.startswith(("model=", "model.", "precision=", "chip=", "seed="))]
+        if self.model_path is not None:
+            words = [w for w in words if not w.startswith("model.path=")] + [f"model.path={self.model_path}"]
+        return tuple(words)
+
+    def plain(self) -> dict[str, object]:
+        """The composed configuration as plain values, for the run folder."""
+        from omegaconf import OmegaConf
+
+        found = OmegaConf.to_container(self.tree)
+        assert isinstance(found, dict)
+        return {str(k): v for k, v in found.items()}
+
+    @property
+    def command(self) -> str:
+        """The command line that made these settings."""
+        return shlex.join(["python", "-m", "mkevolve", *self.words])
 
 
 def parse(argv: Sequence[str]) -> Settings:
@@ -55,7 +77,7 @@ def parse(argv: Sequence[str]) -> Settings:
     composition = paths.get("composition")
     return Settings(
         verb=verb,
-        command=" ".join(["python -m mkevolve", *argv]),
+        words=tuple(argv),
         tree=tree,
         root=root,
         store=_path(paths["store"]) if "store" in paths else root.database,
@@ -72,6 +94,20 @@ def parse(argv: Sequence[str]) -> Settings:
         evolve_rounds=_integer(tree, "evolve.rounds", low=0),
         evolve_children=_integer(tree, "evolve.children", low=0),
     )
+
+
+def with_model(settings: Settings, words: Sequence[str]) -> Settings:
+    """The same command with the words that make a model put before its own, which win."""
+    return parse([settings.verb, *words, *(w for w in settings.words if w != settings.verb)])
+
+
+def default_model_node(settings: Settings) -> dict[str, object]:
+    """The chosen model's configuration as its file has it, without overrides."""
+    import yaml
+
+    chosen = next(w.partition("=")[2] for w in settings.words if w.startswith("model="))
+    node = yaml.safe_load((conf_dir() / "model" / f"{chosen}.yaml").read_text(encoding="utf-8"))
+    return dict(node)
 
 
 def _verb(argv: Sequence[str]) -> tuple[str, list[str]]:

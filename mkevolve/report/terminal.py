@@ -28,17 +28,17 @@ def as_json(result: RunResult) -> str:
 
 def as_text(result: RunResult, width: int | None = None) -> str:
     """The report for a terminal of `width` columns (None: this terminal's), without colour codes."""
-    columns = width or max(100, shutil.get_terminal_size((120, 40)).columns)
+    columns = width or max(120, shutil.get_terminal_size((120, 40)).columns)
     sink = StringIO()
     console = Console(file=sink, width=columns, highlight=False, color_system=None, soft_wrap=False)
     if result.clock == "model":
         console.print(NOT_MEASURED)
     console.print(f"{result.model}: {result.policy}, chip {result.chip}, {result.clock} clock")
     console.print(_table(result))
-    for line in _totals(result):
-        console.print(line)
+    for line in (*_reasons(result), *_totals(result)):
+        console.print(line, markup=False, soft_wrap=True)
     for note in result.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     if result.kept:
         console.print(f"kept as edited: {', '.join(result.kept)} (keep=false undoes that)", markup=False)
     console.print("files:")
@@ -61,7 +61,7 @@ def _table(result: RunResult) -> Table:
         ("% roofline", "right"),
         ("error / allowed", "right"),
     ):
-        table.add_column(name, justify=side, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
     for row in result.slots:
         table.add_row(*_cells(row, result.clock))
     return table
@@ -70,7 +70,7 @@ def _table(result: RunResult) -> Table:
 def _cells(row: SlotRow, clock: str) -> list[Text]:
     share = row.roofline
     error = "" if row.error is None or row.allowed is None else f"{row.error:.2g} / {row.allowed:.2g}"
-    what = row.implementation if row.own else f"{row.implementation}: {row.reason}"
+    what = row.implementation.rpartition("/")[2].removesuffix(f"_{row.name}.py")
     cells = [
         row.name,
         row.ops,
@@ -86,6 +86,10 @@ def _cells(row: SlotRow, clock: str) -> list[Text]:
 
 def _time(time: Measurement | None) -> str:
     return "" if time is None else f"{time.us:.4g} ({time.low:.3g}..{time.high:.3g})"
+
+
+def _reasons(result: RunResult) -> list[str]:
+    return [f"{row.name} stays on {row.implementation}: {row.reason}" for row in result.slots if row.reason]
 
 
 def _totals(result: RunResult) -> list[str]:

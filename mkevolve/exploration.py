@@ -1,0 +1,120 @@
+"""Decompositions and what their searches found: the outer loop between the first cut and the composition."""
+
+from dataclasses import dataclass, field
+
+from mkevolve.data.candidate import Candidate
+from mkevolve.data.decomposition import Decomposition, Slot, Subgraph
+from mkevolve.data.measurement import Evaluation, Measurement
+from mkevolve.data.search import Found, Refused
+from mkevolve.evolve import best_of, children
+from mkevolve.measure.roofline import bound, estimate_eager
+from mkevolve.partition.extract import slots_of
+from mkevolve.partition.first_cut import first_cut
+from mkevolve.propose.none import NullProposer
+from mkevolve.schedule import Outcome, run_searches
+from mkevolve.session import Session
+from mkevolve.tune import SearchTask
+
+
+@dataclass
+class Exploration:
+    """Searches subgraphs once, whichever decompositions they occur in, and predicts composed times."""
+
+    session: Session
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    subgraphs: dict[str, Subgraph] = field(default_factory=dict)
+    slots: dict[str, tuple[Slot, ...]] = field(default_factory=dict)
+
+    def run(self) -> Decomposition:
+        """Search the first cut, then rounds of its children; return the decomposition predicted fastest."""
+        best = first_cut(self.session.captured)
+        self._search((best,))
+        if isinstance(self.session.proposer(), NullProposer):
+            return best  # another cut needs other kernels
+        for _ in range(self.session.settings.evolve_rounds):
+            tried = self._children(best)
+            self._search(tried)
+            best = best_of(self.session.captured, best, tried, self.predict)
+        self._search((best,))  # a union of children has no new subgraph, but slots of its own
+        return best
+
+    def predict(self, decomposition: Decomposition) -> float:
+        """Microseconds of the composition on the model clock: winners, and fall-backs where there is none."""
+        self._cut(decomposition)
+        return sum(self.price(slot) for slot in self.slots[decomposition.id])
+
+    def price(self, slot: Slot) -> float:
+        """Microseconds of one slot as it would be filled."""
+        time = self.time(slot.subgraph)
+        return time.us if time is not None else self.fallback(slot.subgraph).us
+
+    def time(self, subgraph: str) -> Measurement | None:
+        """The winner's time; None where the slot stays on its fall-back."""
+        outcome = self.outcomes.get(subgraph)
+        return outcome.winner.evaluation.measurement if outcome and outcome.winner else None
+
+    def fallback(self, subgraph: str) -> Measurement:
+        """What eager is estimated to take for this subgraph."""
+        return estimate_eager(
+            self.subgraphs[subgraph].target, self.session.chip, self.session.settings.precision
+        )
+
+    def bound(self, subgraph: str) -> float:
+        """The roofline's lower bound for this subgraph, in microseconds."""
+        graph = self.subgraphs[subgraph].target
+        return bound(graph, self.session.chip, self.session.settings.precision).us
+
+    def _children(self, parent: Decomposition) -> tuple[Decomposition, ...]:
+        failed = frozenset(s for s, o in self.outcomes.items() if o.winner is None)
+        found = children(
+            self.session.captured,
+            parent,
+            self.slots[parent.id],
+            failed,
+            self.price,
+            self.session.chip,
+        )
+        chosen = found[: self.session.settings.evolve_children]
+        for child in chosen:
+            self.session.progress.say(
+                f"try: {child.decomposition.mutation} (may save {child.hope:.3g} µs, estimated)"
+            )
+        return tuple(child.decomposition for child in chosen)
+
+    def _search(self, decompositions: tuple[Decomposition, ...]) -> None:
+        session = self.session
+        tasks: dict[str, SearchTask] = {}
+        for decomposition in decompositions:
+            self._cut(decomposition)
+            session.check_references(decomposition)
+            session.store.add_decomposition(decomposition, session.model.name, session.run)
+            slots = self.slots[decomposition.id]
+            new = [
+                self.subgraphs[s]
+                for s in dict.fromkeys(slot.subgraph for slot in slots)
+                if s not in self.outcomes and s not in tasks
+            ]
+            for task in session.tasks(decomposition, slots, tuple(new)):
+                session.store.add_subgraph(task.subgraph)
+                session.progress.start(task.subgraph.id, task.subgraph.ops)
+                tasks[task.subgraph.id] = task
+        # the most expensive first: with a cut-off run, what matters most was searched
+        order = sorted(tasks.values(), key=lambda t: -t.subgraph.weight * self.fallback(t.subgraph.id).us)
+        self.outcomes.update(run_searches(order, session.executor(), self._commit, self._watch))
+        for decomposition in decompositions:
+            session.store.add_decomposition(
+                decomposition, session.model.name, session.run, self.predict(decomposition)
+            )
+
+    def _cut(self, decomposition: Decomposition) -> None:
+        if decomposition.id not in self.slots:
+            slots, subgraphs = slots_of(self.session.captured, decomposition)
+            self.slots[decomposition.id] = slots
+            for subgraph in subgraphs:
+                self.subgraphs.setdefault(subgraph.id, subgraph)
+
+    def _commit(self, candidate: Candidate, evaluation: Evaluation) -> None:
+        self.session.store.add_evaluation(candidate, evaluation, self.session.run)
+
+    def _watch(self, subgraph: str, record: Found | Refused) -> None:
+        self.session.progress.record(subgraph, record)

@@ -1,0 +1,172 @@
+"""What every verb prepares first: the model, its capture, its clock and its ledger."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from mkevolve.backends.cpu import InterpreterBackend
+from mkevolve.capture import bind, capture, check_capture, constants_of
+from mkevolve.config import Settings, default_model_node
+from mkevolve.data.chip import Chip
+from mkevolve.data.decomposition import Decomposition, Slot, Subgraph
+from mkevolve.data.measurement import Environment
+from mkevolve.data.model import CapturedModel
+from mkevolve.data.model_config import ModelConfig
+from mkevolve.evaluate import Evaluator, environment
+from mkevolve.interfaces import Executor, Proposer
+from mkevolve.measure.chips import load_chip
+from mkevolve.models.config import read_model_config
+from mkevolve.models.source import Model, build_model
+from mkevolve.naming import folder_name
+from mkevolve.partition.execution import verify_references
+from mkevolve.partition.realize import realize
+from mkevolve.report.progress import Progress
+from mkevolve.store.store import Store
+from mkevolve.tune import SearchTask
+from mkevolve.verify.observe import observe
+
+
+@dataclass(frozen=True)
+class Session:
+    """One command at work. `examples` maps each check variant to its activations by name."""
+
+    settings: Settings
+    progress: Progress
+    store: Store
+    run: str
+    chip: Chip
+    environment: Environment
+    model: Model
+    captured: CapturedModel
+    constants: Mapping[str, torch.Tensor]
+    examples: Mapping[str, Mapping[str, torch.Tensor]]
+    folder: str
+
+    @property
+    def policy(self) -> str:
+        """Mode, dtype and precision policy, as the first line of output says them."""
+        return policy(self.model, self.settings)
+
+    def proposer(self) -> Proposer:
+        """The proposer that `proposer=` chose."""
+        return cast(Proposer, instantiate(self.settings.tree.proposer))
+
+    def executor(self) -> Executor[Any, Any]:
+        """The executor that `executor=` chose; it starts nothing yet."""
+        return cast("Executor[Any, Any]", instantiate(self.settings.tree.executor))
+
+    def tasks(
+        self, decomposition: Decomposition, slots: tuple[Slot, ...], subgraphs: tuple[Subgraph, ...]
+    ) -> tuple[SearchTask, ...]:
+        """One search task a subgraph, with all that the ledger knows about it."""
+        cut = realize(self.captured, decomposition)
+        wanted = {s.id for s in subgraphs}
+        seen = observe(cut, self.constants, self.examples, [s for s in slots if s.subgraph in wanted])
+        proposer = self.proposer()
+        return tuple(
+            SearchTask(
+                subgraph=subgraph,
+                proposer=proposer,
+                search=instantiate(self.settings.tree.search),
+                evaluator=partial(
+                    Evaluator,
+                    subgraph,
+                    seen[subgraph.id],
+                    InterpreterBackend,
+                    self.chip,
+                    self.settings.precision,
+                    self.environment.id,
+                    self.settings.seed,
+                ),
+                chip=self.chip,
+                precision=self.settings.precision,
+                budget=self.settings.budget,
+                seed=self.settings.seed,
+                known=self.store.evaluations(subgraph.id, self.environment.id),
+            )
+            for subgraph in subgraphs
+        )
+
+    def check_references(self, decomposition: Decomposition) -> None:
+        """Run the composition of references at every check variant; raises CaptureError on a difference."""
+        from mkevolve.errors import CaptureError
+
+        for variant in self.captured.checks:
+            inputs = {**self.by_name(variant.name), **self.examples[variant.name]}
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.settings.seed)
+                difference = verify_references(self.captured, decomposition, variant.name, inputs)
+            if difference is not None:
+                raise CaptureError(
+                    f"{self.model.name}: {difference}; this is a fault of the cut {decomposition.id}, "
+                    "please report it"
+                )
+
+    def by_name(self, variant: str) -> dict[str, torch.Tensor]:
+        """Parameters, buffers and constants by the name of the graph's input."""
+        graph = next(v.graph for v in self.captured.variants if v.name == variant)
+        return {i.name: self.constants[i.name] for i in graph.params}
+
+
+def policy(model: Model, settings: Settings) -> str:
+    """Mode, dtype and precision policy, as the first line of output says them."""
+    mode = "train" if model.training else "eval"
+    return f"{mode} mode, {model.dtype}, precision {settings.precision.value}"
+
+
+@contextmanager
+def open_session(settings: Settings, progress: Progress) -> Iterator[Session]:
+    """Build, capture and check the model, and open the ledger; the run is recorded however it ends."""
+    chip = load_chip(settings.chip)
+    config = model_config(settings)
+    settings.root.decompositions.mkdir(parents=True, exist_ok=True)
+    with Store(settings.store) as store:
+        model = build_model(config, settings.seed)
+        progress.say(f"{model.name}: {policy(model, settings)}")
+        captured = capture(model)
+        check_capture(model, captured)
+        for note in captured.notes:
+            progress.say(note)
+        env = environment(chip, settings.precision)
+        tree = OmegaConf.to_container(settings.tree)
+        run = store.start_run(settings.command, model.name, env, settings.seed, cast(Any, tree))
+        status = "failed"
+        try:
+            yield Session(
+                settings=settings,
+                progress=progress,
+                store=store,
+                run=run,
+                chip=chip,
+                environment=env,
+                model=model,
+                captured=captured,
+                constants=constants_of(model, captured),
+                examples={v.name: bind(v, *model.example(v, settings.seed)) for v in captured.checks},
+                folder=folder_name(model.name, config, _default_config(settings), settings.precision),
+            )
+            status = "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            store.end_run(run, status)
+
+
+def model_config(settings: Settings) -> ModelConfig:
+    """The model as the command line describes it."""
+    return _read(OmegaConf.to_container(settings.tree.model), settings)
+
+
+def _default_config(settings: Settings) -> ModelConfig:
+    return _read(default_model_node(settings), settings)
+
+
+def _read(node: Any, settings: Settings) -> ModelConfig:
+    return read_model_config({**node, **({"path": str(settings.model_path)} if settings.model_path else {})})
