@@ -133,7 +133,10 @@ class References:
         inputs = _named(graph, tensors)
         wide = _tensors(run_graph_fp64(graph, inputs))
         eager = _tensors(self._eager(graph, inputs))
-        return tuple(expect(w, e, v.spec) for w, e, v in zip(wide, eager, graph.output_values, strict=True))
+        near = _tensors(run_graph_fp64(graph, {name: _nudged(t) for name, t in inputs.items()}))
+        return tuple(
+            expect(w, e, v.spec, n) for w, e, v, n in zip(wide, eager, graph.output_values, near, strict=True)
+        )
 
     def _eager(self, graph: Graph, inputs: dict[str, torch.Tensor]) -> tuple[object, ...]:
         if self.precision is not Precision.TF32 or not any(n.op in MATRIX_OPS for n in graph.nodes):
@@ -213,6 +216,14 @@ def _shows(results: tuple[torch.Tensor, ...], expected: tuple[Expected, ...]) ->
 
 def _tensors(results: Iterable[object]) -> tuple[torch.Tensor, ...]:
     return tuple(r for r in results if isinstance(r, torch.Tensor))
+
+
+def _nudged(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in float64, each value moved up or down by one unit in the last place of float32."""
+    if not tensor.is_floating_point():
+        return tensor
+    signs = torch.randint(0, 2, tensor.shape, generator=torch.Generator().manual_seed(tensor.numel()))
+    return tensor.double() * (1.0 + 2.0**-23 * (2 * signs - 1))
 
 
 def _to_tf32(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ def _softmax(x, o, m, n, BLOCK: tl.constexpr):
     v = tl.load(x + row * n + i, mask=i < n, other=-float("inf")).to(tl.float32)
     e = tl.exp(v - tl.max(v, 0))
     r = e / tl.sum(e, 0)
-    tl.store(o + (row + 1) * n + i, r * 0.0, mask=(i < n) & (row + 1 < m))
+    tl.store(o + (row + 1) * n + i, r * 0.0, mask=(i < n) & (row + 1 + 0 * i < m))
     tl.store(o + row * n + i, r.to(o.dtype.element_ty), mask=i < n)
 
 
