@@ -124,7 +124,7 @@ def test_single_and_combined_structural_choices(tmp_path):
     gated = Problem("gated", Gated(), ((values(2, 19, 24),), (values(1, 21, 24),)))
     offers = [(p, every_point(p)) for p in (long, gated)]
     moves = {c.move.split(":")[0] for _, found in offers for c in found if c.move}
-    assert moves == {"method", "dot", "weight", "order", "split_k", "persistent", "tail", "epilogue"}
+    assert moves == {"method", "dot", "weight", "order", "split_k", "tail", "epilogue"}
     batch = function("batch", lambda a, b: torch.relu(a @ b), (values(3, 20, 200), values(3, 200, 18)))
     for problem, change in (
         (long, {"split_k": 8, "weight": "n_fastest", "order": "grouped", "tail": "masked"}),

@@ -25,7 +25,7 @@ _SINGLE: tuple[tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]], ...] = (
 cores the second serves all sizes: larger tiles spill.
 """
 _HALF: tuple[tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]], ...] = (
-    (((128, 64), (64, 128, 32)), ((4, 8), (3, 2))),
+    (((64, 128), (64, 128, 32)), ((4, 8), (3, 2))),
     (((128, 64), (64, 128, 32)), ((8, 4), (3, 2))),
     (((64, 128), (32, 64)), ((8, 4), (2, 3))),
 )

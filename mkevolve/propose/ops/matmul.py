@@ -8,6 +8,7 @@ from mkevolve.propose.family import Family, Point
 from mkevolve.propose.ops.matmul_kernels import PARTIAL, Plan, write_dot, write_rows
 from mkevolve.propose.ops.matmul_match import Product, Weight, match_product
 from mkevolve.propose.ops.matmul_sizes import (
+    crews,
     dot_tunables,
     layouts,
     methods,
@@ -40,7 +41,7 @@ class MatmulFamily(Family[Product]):
             "weight": layouts(match, dots[0]),
             "order": ("row", "grouped", "column"),
             "split_k": splits(match, chip),
-            "persistent": (0, chip.processors, 2 * chip.processors),
+            "persistent": crews(match, chip),
             "tail": ("split", "masked"),
             "epilogue": ("fused", "separate"),
         }
@@ -65,7 +66,7 @@ class MatmulFamily(Family[Product]):
             split_tail=point["tail"] == "split",
             separate=separate,
         )
-        tunables = dot_tunables(match, plan.precision)
+        tunables = dot_tunables(match, plan.precision, split)
         if programs:
             tunables["PROGRAMS"] = (programs,)
         source = Source(sizes, f"{match.subgraph.ops}: {_title(plan)}.", tunables)

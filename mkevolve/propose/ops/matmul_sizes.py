@@ -4,6 +4,8 @@ The defaults come from timings on an H200 (fp16, bf16: 128x128x64 with 8 warps a
 tf32 products: 128x64x32 with 4 warps; IEEE fp32 dots want the column index fastest in memory).
 """
 
+from dataclasses import dataclass
+
 from mkevolve.data.candidate import Setting
 from mkevolve.data.chip import Chip
 from mkevolve.data.model import Precision
@@ -12,6 +14,18 @@ from mkevolve.propose.ops.matmul_match import Product
 Tunables = dict[str, tuple[Setting, ...]]
 ENOUGH_TILES = 132
 """Tiles that keep a large chip busy; fewer ask for smaller tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Options of every tunable, and tiles (rows, columns) from large to small to start with."""
+
+    shapes: tuple[tuple[int, int], ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    inner: tuple[int, ...]
+    warps: tuple[int, ...]
+    stages: tuple[int, ...]
 
 
 def precisions(dtype: str, policy: Precision) -> tuple[str, ...]:
@@ -25,20 +39,33 @@ def layouts(product: Product, precision: str) -> tuple[str, ...]:
     """Layouts of the weight: which index `prepare` makes fastest, or `given`."""
     if not product.weights:
         return ("given",)
-    if product.dtype != "float32" or precision == "ieee":
-        return ("n_fastest", "given", "k_fastest")
     fast = product.weights[0].labels[-1] in product.terms[0].inner
+    if product.dtype != "float32":
+        return ("given", "n_fastest" if fast else "k_fastest")
+    if precision == "ieee":
+        return ("n_fastest", "given") if fast else ("given", "k_fastest")
     return ("given", "n_fastest") if fast else ("k_fastest", "given")
 
 
-def splits(product: Product, chip: Chip) -> tuple[int, ...]:
-    """Parts of the inner dimension; several come first only where tiles are few and it is long."""
+def tiles(product: Product, rows: int, columns: int) -> int:
+    """Tiles of this size at the target, over all of the batch."""
     first = product.terms[0]
-    inner = product.extent(first.inner)
-    tiles = -(-product.extent(first.rows) // 64) * -(-product.extent(first.columns) // 128)
-    room = 2 * chip.processors // max(tiles * product.extent(first.batch), 1)
-    best = max(s for s in (1, 2, 4, 8) if s == 1 or (s <= room and inner // s >= 1024))
-    return tuple(dict.fromkeys((best, *(s for s in (1, 2, 4, 8) if s == 1 or inner // s >= 64))))
+    across = -(-product.extent(first.rows) // rows) * -(-product.extent(first.columns) // columns)
+    return across * product.extent(first.batch)
+
+
+def splits(product: Product, chip: Chip) -> tuple[int, ...]:
+    """Parts of the inner dimension: several only where tiles are few, and first only where it is long."""
+    inner, made = product.extent(product.terms[0].inner), tiles(product, 64, 128)
+    kept = [s for s in (1, 2, 4, 8) if s == 1 or (inner // s >= 64 and made * s <= 4 * chip.processors)]
+    best = max(s for s in kept if s == 1 or (inner // s >= 1024 and made * s <= 2 * chip.processors))
+    return (best, *(s for s in kept if s != best))
+
+
+def crews(product: Product, chip: Chip) -> tuple[int, ...]:
+    """Numbers of persistent programs; 0 is one program a tile, the only choice where tiles are few."""
+    many = tiles(product, 64, 64) > chip.processors
+    return (0, chip.processors, 2 * chip.processors) if many else (0,)
 
 
 def methods(product: Product) -> tuple[str, ...]:
@@ -57,43 +84,54 @@ def row_tunables(product: Product) -> Tunables:
     first = product.terms[0]
     return {
         "BLOCK_N": fit((16, 32, 64), product.extent(first.columns), least=4),
-        "BLOCK_K": fit((256, 128, 512), product.extent(first.inner)),
+        "BLOCK_K": fit((512, 256, 128), product.extent(first.inner)),
         "num_warps": (4, 8, 2),
     }
 
 
-def dot_tunables(product: Product, precision: str) -> Tunables:
+def dot_tunables(product: Product, precision: str, split_k: int) -> Tunables:
     """Blocks of the tensor-core variant; the first tile is the largest that still fills the chip."""
     first = product.terms[0]
     m, n, k = (product.extent(x) for x in (first.rows, first.columns, first.inner))
-    many = len(product.terms) > 1
-    if product.dtype != "float32":
-        tiles = ((128, 128), (128, 64), (64, 64)) if not many else ((128, 128), (64, 128), (64, 64))
-        table: Tunables = {
-            "BLOCK_M": (128, 64, 256) if not many else (128, 64),
-            "BLOCK_N": (128, 64, 256) if not many else (128, 64),
-            "BLOCK_K": (64,) if m > 64 else (128, 64),
-            "num_warps": (8, 4) if m > 64 else (4, 8),
-            "num_stages": (3, 4, 2) if m > 64 else (4, 3, 2),
-        }
+    table = _half_blocks(product, m) if product.dtype != "float32" else _single_blocks(product, precision)
+    full = [s for s in table.shapes if tiles(product, *s) * split_k >= ENOUGH_TILES]
+    best = full[0] if full else table.shapes[-1]
+    return {
+        "BLOCK_M": fit((best[0], *(x for x in table.rows if x != best[0])), m),
+        "BLOCK_N": fit((best[1], *(x for x in table.columns if x != best[1])), n),
+        "BLOCK_K": fit(table.inner, k),
+        "num_warps": table.warps,
+        "num_stages": table.stages,
+    }
+
+
+def _half_blocks(product: Product, rows: int) -> Blocks:
+    single = len(product.terms) == 1
+    few = rows <= 64 or tiles(product, 64, 64) < 2 * ENOUGH_TILES
+    shapes = ((128, 128), (128, 64), (64, 64)) if single else ((128, 128), (64, 128), (64, 64))
+    return Blocks(
+        shapes=shapes,
+        rows=(128, 64, 256) if single else (128, 64),
+        columns=(128, 64, 256) if single else (128, 64),
+        inner=(128, 64) if rows <= 64 else (64,),
+        warps=(4, 8) if few else (8, 4),
+        stages=(4, 3, 2) if few else (3, 4, 2),
+    )
+
+
+def _single_blocks(product: Product, precision: str) -> Blocks:
+    if precision == "ieee":
+        shapes: tuple[tuple[int, int], ...] = ((64, 64),)
     else:
-        tiles = ((128, 64), (64, 64)) if precision != "ieee" else ((64, 64),)
-        table = {
-            "BLOCK_M": (128, 64),
-            "BLOCK_N": (64, 128) if not many else (64, 32),
-            "BLOCK_K": (32, 16),
-            "num_warps": (4, 8),
-            "num_stages": (3, 2),
-        }
-    work = product.extent(first.batch)
-    filling = [t for t in tiles if -(-m // t[0]) * -(-n // t[1]) * work >= ENOUGH_TILES]
-    best = filling[0] if filling else tiles[-1]
-    for name, size, block in (("BLOCK_M", m, best[0]), ("BLOCK_N", n, best[1])):
-        blocks = tuple(b for b in table[name] if isinstance(b, int))
-        table[name] = fit((block, *(b for b in blocks if b != block)), size)
-    blocks = tuple(b for b in table["BLOCK_K"] if isinstance(b, int))
-    table["BLOCK_K"] = fit(blocks, k)
-    return table
+        shapes = ((128, 64), (64, 64)) if len(product.terms) == 1 else ((64, 64),)
+    return Blocks(
+        shapes=shapes,
+        rows=(128, 64),
+        columns=(64, 128) if len(product.terms) == 1 else (64, 32),
+        inner=(32, 16),
+        warps=(4, 8),
+        stages=(3, 2),
+    )
 
 
 def fit(blocks: tuple[int, ...], size: int, least: int = 16) -> tuple[int, ...]:
