@@ -6,6 +6,7 @@ and never loads the binary. Seen to work on Triton 3.6 and 3.7.1.
 """
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,9 +181,13 @@ def grid_of(grid: object, bound: Mapping[str, object]) -> tuple[int, int, int]:
     """Evaluate a grid: a tuple, or a function of the kernel's arguments; missing dimensions are 1."""
     given = grid(dict(bound)) if callable(grid) else grid
     sizes = tuple(given) if isinstance(given, tuple | list) else (given,)
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(s, int) and s >= 0 for s in sizes):
+    try:
+        whole = [operator.index(s) for s in sizes]
+    except TypeError:
+        whole = []
+    if not 1 <= len(whole) <= 3 or min(whole) < 0:
         raise CandidateFault(Status.RUNTIME_ERROR, f"grid {given!r} is not one to three sizes")
-    x, y, z = (*(int(s) for s in sizes), 1, 1)[:3]
+    x, y, z = (*whole, 1, 1)[:3]
     return x, y, z
 
 
@@ -214,6 +219,12 @@ def _bind(fn: JITFunction, args: tuple[object, ...], kwargs: Mapping[str, object
 
 def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> _Facts:
     source, names = kernel.src, list(fn.arg_names)
+    if getattr(kernel.metadata, "global_scratch_size", 0):
+        # The interpreter would run it, but on a device the launch asks for an allocator that nobody set.
+        raise CandidateFault(
+            Status.STATIC_ERROR,
+            f"kernel {fn.__name__}: tensor descriptors made on the device need an allocator; use pointers",
+        )
     signature = []
     for index, name in enumerate(names):
         kind = source.signature[name]

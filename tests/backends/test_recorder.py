@@ -267,6 +267,32 @@ def test_files_that_are_no_candidates(backend, text, status):
     assert compiled(backend, text, [spec(4)]).status is status
 
 
+def test_more_threads_than_a_program_may_have(backend):
+    text = one(COPY_TIMES.format(2).replace("B=64", "B=4096, num_warps=64"))
+    result = compiled(backend, text, [spec(4, 8)])
+    assert result.status is Status.RESOURCE_ERROR, result.message
+    assert "threads 2048 > 1024" in result.message
+
+
+def test_device_side_descriptors_are_refused(backend):
+    text = one(COPY_TIMES.format(2)).replace(
+        "    tl.store(o + i,",
+        "    d = tl.make_tensor_descriptor(x, [n], [1], [B])\n    tl.store(o + i, d.load([0]) +",
+    )
+    result = compiled(backend, text, [spec(64, 8)])
+    assert result.status is Status.STATIC_ERROR, result.message
+    assert "descriptors" in result.message
+
+
+def test_a_compile_job_has_a_deadline_and_may_crash(backend):
+    hang = CompileJob(one("while True: pass"), Configuration(), (("t", (spec(4),), ()),), H200, 0.7)
+    result = backend.compile(hang)
+    assert (result.status, result.message) == (Status.TIMEOUT, "not done after 0.7 s")
+    result = compiled(backend, one("import os\nos.kill(os.getpid(), 11)"), [spec(4)])
+    assert result.status is Status.RUNTIME_ERROR
+    assert "SIGSEGV" in result.message
+
+
 def test_autotune_with_several_configurations_is_refused(backend):
     text = one("out = torch.empty_like(x)\ncopy[(1,)](x, out, 3, 1)\nreturn out").replace(
         "@triton.jit",
