@@ -14,6 +14,8 @@ interpreter.install()
 
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
+from triton.language.extra import libdevice  # noqa: E402
+from triton.language.extra.cuda import libdevice as cuda_libdevice  # noqa: E402
 
 from mkevolve.data.candidate import Configuration  # noqa: E402
 from mkevolve.data.verdict import Status  # noqa: E402
@@ -196,6 +198,44 @@ def check_scans(dtype):
         total = total * 0.5 + x[:, i].float()
         want[:, i] = total
     torch.testing.assert_close(_rows_of(x, "recurrence", (4, 16)), want.to(dtype), rtol=eps, atol=eps)
+
+
+@triton.jit
+def _library(x, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i).to(tl.float32)
+    u = libdevice.tanh(v) + cuda_libdevice.log1p(tl.abs(v)) + libdevice.pow(tl.abs(v), 1.5)
+    tl.store(o + i, tl.where(libdevice.isnan(v) != 0, 0.0, u).to(o.dtype.element_ty))
+
+
+def check_libdevice(dtype):
+    def run(x):
+        o = torch.empty_like(x)
+        _library[(1,)](x, o, N=64)
+        return o
+
+    x = draw(dtype, 64)
+    x[3] = math.nan
+    v = x.float()
+    want = torch.nan_to_num(v.tanh() + v.abs().log1p() + v.abs().pow(1.5)).to(dtype)
+    torch.testing.assert_close(values(call(run, x)), want)
+
+
+@triton.jit
+def _unknown(x, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(o + i, libdevice.cyl_bessel_i0(tl.load(x + i)))
+
+
+def check_a_libdevice_function_without_a_rule_says_so():
+    def run(x):
+        o = torch.empty_like(x)
+        _unknown[(1,)](x, o, N=4)
+        return o
+
+    result = call(run, torch.zeros(4))
+    assert result.status is Status.RUNTIME_ERROR
+    assert "libdevice.cyl_bessel_i0" in result.message
 
 
 @triton.jit
