@@ -8,6 +8,7 @@ from mkevolve.propose.ops.conv import ConvFamily
 from mkevolve.propose.ops.depthwise import DepthwiseFamily
 from mkevolve.propose.ops.matmul import MatmulFamily
 from mkevolve.propose.ops.pointwise import PointwiseFamily
+from mkevolve.propose.ops.pooling import PoolingFamily
 from mkevolve.propose.ops.reduction import ReductionFamily
 
 FAMILIES: tuple[Family[Any], ...] = (
@@ -16,5 +17,6 @@ FAMILIES: tuple[Family[Any], ...] = (
     AttentionFamily(),
     MatmulFamily(),
     ReductionFamily(),
+    PoolingFamily(),
     PointwiseFamily(),
 )

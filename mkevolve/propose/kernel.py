@@ -72,6 +72,11 @@ class Kernel:
         self._constants.setdefault(name, host or name)
         return name
 
+    @property
+    def constants(self) -> frozenset[str]:
+        """Names of the `tl.constexpr` parameters so far."""
+        return frozenset(self._constants)
+
     def line(self, text: str = "") -> None:
         """Add one line of code (or several, joined by newlines) at the present indentation."""
         for part in text.split("\n"):

@@ -1,0 +1,115 @@
+"""Tiles over an output in its memory order: flat, or rows by columns."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mkevolve.data.candidate import Setting
+from mkevolve.propose.emit import Coord, Coords, Emitter, Kernel, Linear
+from mkevolve.propose.shapes import Dim, Sizes, power_of_two
+from mkevolve.propose.views import unravel
+
+NARROW = 64
+"""Elements below which the fast side of a tile is too short to fill memory transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Values of one shape and memory order; `order` lists their dimensions, slowest first."""
+
+    values: tuple[str, ...]
+    order: tuple[int, ...]
+
+
+def tile_options(sizes: Sizes, groups: Sequence[Group]) -> tuple[str, ...]:
+    """`flat` and `rows_K` (K fast dimensions), best guess first: rows where something is broadcast."""
+    group = max(groups, key=lambda g: len(g.order))
+    shape = sizes.shape(group.values[0])
+    rows = [f"rows_{k}" for k in range(1, len(group.order))]
+    shapes = {sizes.shape(i.name) for i in sizes.graph.inputs}
+    if shapes <= {shape, ()} or not rows:
+        return ("flat", *rows)
+    widths = [math.prod(shape[d][0] for d in group.order[-k:]) for k in range(1, len(group.order))]
+    best = next((k for k, width in enumerate(widths) if width >= NARROW), 0)
+    return (rows[best], "flat", *rows[:best], *rows[best + 1 :])
+
+
+def fast_dimensions(option: str) -> int:
+    """K of `rows_K`; 0 of `flat`."""
+    return 0 if option == "flat" else int(option.removeprefix("rows_"))
+
+
+def title(fast: int) -> str:
+    """The tile in words."""
+    return "flat in memory order" if fast == 0 else f"rows of the {fast} fastest dimensions"
+
+
+def _fast(group: Group, fast: int) -> int:
+    """How many dimensions the fast side of this group's tile has; 0 = flat."""
+    return min(fast, max(len(group.order) - 1, 0))
+
+
+def tunables(
+    sizes: Sizes, groups: Sequence[Group], fast: int, elements: int = 2048
+) -> dict[str, tuple[Setting, ...]]:
+    """Block sizes and warps for these groups; `elements` is the best guess for a tile."""
+    found: dict[str, tuple[Setting, ...]] = {}
+    tiled = [g for g in groups if _fast(g, fast)]
+    if len(tiled) < len(groups):
+        half = elements // 2
+        found["BLOCK"] = (half, half // 2, half * 2, half * 4)
+    if tiled:
+        shape = sizes.shape(tiled[0].values[0])
+        width = math.prod(shape[d][0] for d in tiled[0].order[-fast:])
+        columns = min(elements // 2, power_of_two(width))
+        rows = max(1, elements // columns)
+        found["ROWS"] = tuple(dict.fromkeys((rows, max(1, rows // 2), rows * 2, 1)))
+        found["COLUMNS"] = tuple(dict.fromkeys((columns, max(columns // 2, 16), min(columns * 2, elements))))
+    return {**found, "num_warps": (4, 8)}
+
+
+def tile(emitter: Emitter, group: Group, fast: int) -> Coords:
+    """Write the header of a tile and the grid; return the coordinates of the group's values."""
+    kernel, fast = emitter.kernel, _fast(group, fast)
+    shape = emitter.sizes.shape(group.values[0])
+    ordered = tuple(shape[d] for d in group.order)
+    if fast == 0:
+        found, offset = _flat(kernel, ordered)
+    else:
+        found, offset = _rows(emitter, ordered, fast)
+    by_place = [
+        c if c.text in ("0", "i") else _named(emitter, d, c) for d, c in zip(group.order, found, strict=True)
+    ]
+    coords = tuple(by_place[group.order.index(d)] for d in range(len(shape)))
+    emitter.linear = Linear(coords, emitter.sizes.strides(group.values[0]), offset)
+    return coords
+
+
+def _named(emitter: Emitter, axis: int, coord: Coord) -> Coord:
+    return Coord(emitter.define(f"i{axis}", coord.text), coord.mask)
+
+
+def _flat(kernel: Kernel, ordered: tuple[Dim, ...]) -> tuple[Coords, str]:
+    total = kernel.size(*ordered)
+    kernel.constant("BLOCK")
+    kernel.line(f"i = {kernel.program_id()} * BLOCK + {kernel.arange('BLOCK')}")
+    kernel.line(f"inside = i < {total}")
+    kernel.grid = f"(triton.cdiv({kernel.sizes.host(*ordered)}, BLOCK),)"
+    return unravel(kernel.size, Coord("i", ("inside",)), ordered), "i"
+
+
+def _rows(emitter: Emitter, ordered: tuple[Dim, ...], fast: int) -> tuple[Coords, str]:
+    kernel = emitter.kernel
+    slow, quick = ordered[:-fast], ordered[-fast:]
+    height, width = kernel.size(*slow), kernel.size(*quick)
+    for name in ("ROWS", "COLUMNS"):
+        kernel.constant(name)
+    kernel.line(f"blocks = tl.cdiv({width}, COLUMNS)")
+    kernel.line(f"pid = {kernel.program_id()}")
+    kernel.line(f"r = (pid // blocks * ROWS + {kernel.arange('ROWS')})[:, None]")
+    kernel.line(f"c = (pid % blocks * COLUMNS + {kernel.arange('COLUMNS')})[None, :]")
+    host = kernel.sizes.host
+    kernel.grid = f"(triton.cdiv({host(*slow)}, ROWS) * triton.cdiv({host(*quick)}, COLUMNS),)"
+    rows = unravel(kernel.size, Coord("r", (f"(r < {height})",)), slow)
+    columns = unravel(kernel.size, Coord("c", (f"(c < {width})",)), quick)
+    return (*rows, *columns), emitter.define("i", f"r * {width} + c")
