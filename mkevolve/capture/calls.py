@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from mkevolve.capture.conversion import convert
 from mkevolve.capture.module_state import module_tensors
 from mkevolve.capture.tracing import spec_of, trace
+from mkevolve.data.graph import InputKind
 from mkevolve.data.model import CapturedModel, Leaf, Variant
 from mkevolve.errors import CaptureError
 from mkevolve.models.inputs import Call
@@ -69,7 +70,7 @@ def constants_of(model: Model | nn.Module, captured: CapturedModel) -> dict[str,
     module = model.module if isinstance(model, Model) else model
     tensors = module_tensors(module)
     graph = captured.target.graph
-    if any(i.target not in tensors for i in graph.params):
+    if any(i.target not in tensors and i.kind is InputKind.CONSTANT for i in graph.params):
         tensors |= convert(trace(module, call_of(_smallest(captured)))).constants
     missing = [str(i.target) for i in graph.params if i.target not in tensors]
     if missing:

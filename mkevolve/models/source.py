@@ -49,8 +49,9 @@ class Model:
     def example(self, variant: str | Variant, seed: int = 0) -> Call:
         """Return `(args, kwargs)` of a variant, as `normalise_call` does; equal seeds give equal values.
 
-        No two leaves share memory. A captured variant that the model does not declare (its sizes were drawn) takes its elements, at
-        random, from the target's inputs of the same seed, so that ids, masks and lengths keep their range.
+        No two leaves share memory. A captured variant that the model does not declare (its sizes were drawn)
+        takes its elements, at random, from the target's inputs of the same seed, so that ids, masks and
+        lengths keep their range.
         """
         name = variant if isinstance(variant, str) else variant.name
         declared = name in self.variants
