@@ -1,8 +1,8 @@
 """From a model to functional ATen graphs, and from a call of the module to their tensors and back."""
 
 from mkevolve.capture.calls import bind, call_of, constants_of, unflatten
-from mkevolve.capture.capture import ONE_SIZE, capture
 from mkevolve.capture.check import check_capture, run_eager
+from mkevolve.capture.variants import ONE_SIZE, capture
 from mkevolve.models.inputs import normalise_call
 
 __all__ = [
