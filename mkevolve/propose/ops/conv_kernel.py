@@ -5,6 +5,7 @@ from mkevolve.propose.ops.conv_design import Term
 from mkevolve.propose.ops.conv_finish import finish
 from mkevolve.propose.ops.conv_tile import (
     Job,
+    Run,
     column_index,
     column_tiles,
     coordinates,
@@ -15,6 +16,7 @@ from mkevolve.propose.ops.conv_tile import (
     reach,
     row_tiles,
 )
+from mkevolve.propose.shapes import power_of_two
 
 REPACK_PIXELS = 64
 
@@ -39,23 +41,21 @@ def write_main(job: Job, kernel: Kernel) -> None:
 def write_repack(job: Job, kernel: Kernel, term: Term) -> None:
     """Copies an input, with what precedes the convolution applied, to a dense channels-last workspace."""
     emit = Emitter(kernel)
-    sizes = [kernel.size(d) for d in job.input(term)]
-    source, channels = term.conv.source, term.conv.ci
-    block = min(64, 1 << (channels - 1).bit_length())
-    pixels = kernel.size(*(d for i, d in enumerate(job.input(term)) if i != 1))
-    host = job.sizes.host(*(d for i, d in enumerate(job.input(term)) if i != 1))
-    kernel.grid = f"(triton.cdiv({host}, {REPACK_PIXELS}), {-(-channels // block)})"
-    kernel.line(f"p = {kernel.program_id()} * {REPACK_PIXELS} + {kernel.arange(str(REPACK_PIXELS))}")
+    dims, source, channels = job.input(term), term.conv.source, term.conv.ci
+    block = min(64, power_of_two(channels))
+    kernel.grid = (
+        f"(triton.cdiv({job.sizes.host(dims[0], *dims[2:])}, {REPACK_PIXELS}), {-(-channels // block)})"
+    )
+    flat_rows(kernel, dims, kernel.program_id(), str(REPACK_PIXELS))
     kernel.line(f"c = tl.program_id(1) * {block} + tl.arange(0, {block})")
-    kernel.line(f"inside = (p < {pixels})[:, None] & (c < {channels})[None, :]")
-    split = ("p // ({2} * {3})", "p // {3} % {2}", "p % {3}")
-    for name, text in zip(("n", "h", "w"), split, strict=True):
-        kernel.line(f"{name} = {text.format(*sizes)}")
-    n, c, h, w = (Coord(t, ("inside",)) for t in ("n[:, None]", "c[None, :]", "h[:, None]", "w[:, None]"))
-    value = emit.pull(source, coordinates(n, c, h, w, term.conv.spatial), raw=True)
-    target = kernel.pointer(job.workspace(term))
-    text = value.cast(job.sizes.dtype(source))
-    kernel.line(f"tl.store({target} + p[:, None] * {channels} + c[None, :], {text}, mask=inside)")
+    kernel.line(f"cols = c < {channels}")
+    n, h, w = (Coord(f"{name}[:, None]", ("rows[:, None]",)) for name in ("n", "oh", "ow"))
+    coords = coordinates(n, Coord("c[None, :]", ("cols[None, :]",)), h, w, term.conv.spatial)
+    if source in emit.inputs:
+        emit.linear = linear(emit, source, coords, "x_at", Run())
+    value = emit.pull(source, coords, raw=True).cast(job.sizes.dtype(source))
+    at = f"{kernel.pointer(job.workspace(term))} + m[:, None] * {channels} + c[None, :]"
+    kernel.line(f"tl.store({at}, {value}, mask=rows[:, None] & cols[None, :])")
 
 
 def _tile(job: Job, emit: Emitter, tiles_m: str, tiles_n: str) -> None:
@@ -64,7 +64,7 @@ def _tile(job: Job, emit: Emitter, tiles_m: str, tiles_n: str) -> None:
     if job.design.patch:
         patch_rows(job, kernel)
     else:
-        flat_rows(job, kernel, "tile_m", "BLOCK_M")
+        flat_rows(kernel, job.output, "tile_m", "BLOCK_M")
     column_index(job, kernel, "tile_n")
     kernel.line(f"acc = tl.zeros((BLOCK_M, {kernel.constant('BLOCK_N')}), tl.float32)")
     for term in job.terms:
@@ -161,13 +161,23 @@ def _input_tile(job: Job, emit: Emitter, term: Term) -> str:
     n, c, h, w = (Coord(place[d], mask) for d in "nchw")
     coords = coordinates(n, c, h, w, conv.spatial)
     if conv.source in emit.inputs:
-        emit.linear = linear(emit, conv.source, coords, "a_at")
+        emit.linear = linear(emit, conv.source, coords, "a_at", _run(job, kernel, term))
         return emit.pull(conv.source, coords, raw=True).text
     value = emit.pull(conv.source, coords).cast(job.sizes.dtype(conv.source))
     if not tests and not ragged:
         return value
     # What precedes the convolution may turn the zeros that were loaded outside into something else.
     return f"tl.where({' & '.join(mask)}, {value}, 0.0).to(tl.{job.sizes.dtype(conv.source)})"
+
+
+def _run(job: Job, kernel: Kernel, term: Term) -> Run | None:
+    """How the rows of a tile lie in the input of one tap; None where they are not consecutive pixels."""
+    window, size = term.conv.window, job.input(term)
+    if job.design.patch or term.fused or window.stride != (1, 1) or size[2:] != job.output[2:]:
+        return None
+    if window.taps == 1:
+        return Run()
+    return Run(f" + ({reach(window, 0, '0')}) * {kernel.size(size[3])} + {reach(window, 1, '0')}")
 
 
 def _ragged(job: Job, term: Term) -> tuple[str, ...]:
@@ -186,6 +196,9 @@ def _workspace_tile(
     job: Job, kernel: Kernel, term: Term, mask: tuple[str, ...], place: dict[str, str]
 ) -> str:
     _, _, h, w = (kernel.size(d) for d in job.input(term))
+    run = _run(job, kernel, term)
     pixel = f"(({place['n']} * {h} + {place['h']}) * {w} + {place['w']})"
+    if run is not None:
+        pixel = f"(m{run.shift})[:, None]"
     text = f"{kernel.pointer(job.workspace(term))} + {pixel} * {term.conv.ci} + {place['c']}"
     return kernel.assign("a", f"tl.load({text}, mask={' & '.join(mask)}, other=0.0)")

@@ -129,8 +129,10 @@ def row_tiles(job: Job, kernel: Kernel) -> tuple[str, str]:
     kernel.constant("BLOCK_M")
     n, _, oh, ow = (kernel.size(d) for d in job.output)
     if not job.design.patch:
-        pixels = kernel.size(job.output[0], job.output[2], job.output[3])
-        return f"tl.cdiv({pixels}, BLOCK_M)", f"triton.cdiv({host_pixels(job)}, BLOCK_M)"
+        return (
+            f"tl.cdiv({pixel_counts(kernel, job.output)[0]}, BLOCK_M)",
+            f"triton.cdiv({host_pixels(job)}, BLOCK_M)",
+        )
     kernel.constant("BLOCK_W")
     host = [job.sizes.host(d) for d in job.output]
     text = "{0} * {1}cdiv({2}, BLOCK_M // BLOCK_W) * {1}cdiv({3}, BLOCK_W)"
@@ -145,15 +147,25 @@ def column_tiles(job: Job) -> str:
     return tiles if job.groups == 1 else f"{job.groups} * {tiles}"
 
 
-def flat_rows(job: Job, kernel: Kernel, tile: str, block: str) -> None:
-    """Write the output pixel of every row: consecutive ones of the whole batch."""
-    _, _, oh, ow = (kernel.size(d) for d in job.output)
-    pixels = kernel.size(job.output[0], job.output[2], job.output[3])
+def flat_rows(kernel: Kernel, dims: tuple[Dim, ...], tile: str, block: str) -> None:
+    """Write the pixel (batch, -, rows, columns are `dims`) of every row: consecutive ones of the batch."""
+    pixels, plane = pixel_counts(kernel, dims)
+    columns = kernel.size(dims[3])
     kernel.line(f"m = {tile} * {block} + {kernel.arange(block)}")
     kernel.line(f"rows = m < {pixels}")
-    kernel.line(f"n = m // ({oh} * {ow})")
-    kernel.line(f"oh = m // {ow} % {oh}")
-    kernel.line(f"ow = m % {ow}")
+    kernel.line(f"n = m // {plane}")
+    kernel.line(f"pixel = m % {plane}")
+    kernel.line(f"oh = pixel // {columns}")
+    kernel.line(f"ow = pixel % {columns}")
+
+
+def pixel_counts(kernel: Kernel, dims: tuple[Dim, ...]) -> tuple[str, str]:
+    """Kernel text of the number of pixels of the batch and of one image.
+
+    As arguments of their own their divisibility is known, and with it which addresses are neighbours.
+    """
+    plane = kernel.scalar("plane", kernel.sizes.host(dims[2], dims[3]))
+    return kernel.scalar("pixels", kernel.sizes.host(dims[0], dims[2], dims[3])), plane
 
 
 def patch_rows(job: Job, kernel: Kernel) -> None:
@@ -187,21 +199,68 @@ def column_index(job: Job, kernel: Kernel, tile: str) -> None:
         kernel.line(f"cols = inner < {job.channels}")
 
 
-def linear(emit: Emitter, value: str, coords: Coords, name: str) -> Linear:
-    """The offset of a tile with what varies along its first side added up first, once a row of the tile."""
-    kernel, parts = emit.kernel, []
-    for axis in sorted(range(len(coords)), key=lambda a: not coords[a].text.endswith("[:, None]")):
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Says that one side of a tile holds consecutive pixels of a tensor, from `pixel` plus `shift` on.
+
+    With `batch` they go on from one image to the next, and `m` counts them over all images.
+    """
+
+    shift: str = ""
+    side: str = "[:, None]"
+    batch: bool = True
+
+
+def linear(emit: Emitter, value: str, coords: Coords, name: str, run: Run | None = None) -> Linear:
+    """The offset of a tile with what varies along its first side added up first, once a row of the tile.
+
+    Where the pixels of a run are evenly spaced, one multiplication does for all their dimensions.
+    """
+    kernel = emit.kernel
+    parts, rest = ([], tuple(range(len(coords)))) if run is None else _evenly(emit, value, run)
+    for axis in sorted(rest, key=lambda a: not coords[a].text.endswith("[:, None]")):
         if is_one(emit.sizes.shape(value)[axis]):
             continue
-        stride = kernel.stride(value, axis)
         text = coords[axis].text if coords[axis].text.endswith("]") else f"({coords[axis].text})"
-        parts.append(text if stride == "1" else f"{text} * {stride}")
+        parts.append(_times(text, kernel.stride(value, axis)))
     emit.define(name, " + ".join(parts) or "0")
     return Linear(coords, emit.sizes.strides(value), name)
 
 
-def store_result(emit: Emitter, problem: ConvProblem, coords: Coords) -> None:
-    """Write what follows the result of the convolutions, which is in `acc` at `coords`, and the stores."""
+def _evenly(emit: Emitter, value: str, run: Run) -> tuple[list[str], tuple[int, ...]]:
+    """Offsets along evenly spaced pixels, and the axes that they do not cover."""
+    shape = emit.sizes.shape(value)
+    if len(shape) != 4 or (is_one(shape[2]) and is_one(shape[3])):
+        return [], tuple(range(len(shape)))
+    n, _, h, w = shape
+    strides = emit.sizes.strides(value)
+    row = emit.sizes.product(strides[3], w)
+    if not _spaced(h, strides[2], row):
+        return [], tuple(range(len(shape)))
+    step = emit.kernel.stride(value, 3)
+    if run.batch and _spaced(n, strides[0], emit.sizes.product(row, h)):
+        return [_times(_spread("m", run), step)], (1,)
+    return [_times(_spread("pixel", run), step)], (0, 1)
+
+
+def _spread(name: str, run: Run) -> str:
+    return f"({name}{run.shift}){run.side}" if run.shift else f"{name}{run.side}"
+
+
+def _spaced(dim: Dim, stride: Dim, wanted: Dim) -> bool:
+    """Whether a dimension has a stride at every variant where it has more than one element."""
+    return all(d == 1 or s == t for d, s, t in zip(dim, stride, wanted, strict=True))
+
+
+def _times(text: str, factor: str) -> str:
+    return text if factor == "1" else f"{text} * {factor}"
+
+
+def store_result(emit: Emitter, problem: ConvProblem, coords: Coords, run: Run | None) -> None:
+    """Write what follows the result of the convolutions, which is in `acc` at `coords`, and the stores.
+
+    `run` says that the tile holds consecutive pixels of the result.
+    """
     outputs = [o.name for o in problem.graph.outputs if isinstance(o, Ref)]
     shape = emit.sizes.shape(problem.result)
     mask = tuple(dict.fromkeys(m for c in coords for m in c.mask))
@@ -209,7 +268,7 @@ def store_result(emit: Emitter, problem: ConvProblem, coords: Coords) -> None:
     emit.place(problem.result, coords, "acc", "float32")
     if emit.sizes.shape(outputs[0]) == shape:
         emit.kernel.pointer(outputs[0], host=f"out_{identifier(outputs[0])}")
-        emit.linear = linear(emit, outputs[0], coords, "at")
+        emit.linear = linear(emit, outputs[0], coords, "at", run)
     emit.push(problem.epilogue)
     for value in outputs:
         emit.store(value, mask=mask)

@@ -12,7 +12,16 @@ from mkevolve.propose.family import Family, Point
 from mkevolve.propose.ops.conv_design import round_up
 from mkevolve.propose.ops.conv_match import CONVOLUTIONS, Conv, ConvProblem, match_conv
 from mkevolve.propose.ops.conv_pack import fold_lines
-from mkevolve.propose.ops.conv_tile import coordinates, define_output, four, linear, reach, store_result
+from mkevolve.propose.ops.conv_tile import (
+    Run,
+    coordinates,
+    define_output,
+    four,
+    linear,
+    pixel_counts,
+    reach,
+    store_result,
+)
 from mkevolve.propose.shapes import Sizes, power_of_two
 from mkevolve.propose.source import Source
 
@@ -31,6 +40,10 @@ class Tile:
     across: str
     patch: bool
     taps: str
+
+    def run(self, shift: str = "") -> Run:
+        """How the pixels lie, where they are no patch."""
+        return Run(shift, self.side("pixels"), batch=self.across == "channels")
 
     def side(self, name: str) -> str:
         """Text that spreads a vector over pixels or channels to the tile."""
@@ -125,8 +138,9 @@ def _write(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
             _add_tap(match, tile, emit, "tap")
     if conv.norm or conv.bias:
         kernel.line(f"acc += tl.load({kernel.pointer('shift')} + c){tile.side('channels')}")
-    n, c, oh, ow = _coords(tile, "oh", "ow", ("pixel",), ("channel",))
-    store_result(emit, match, coordinates(n, c, oh, ow, conv.spatial))
+    n, c, oh, ow = _coords(tile, "oh", "ow", ("rows",), ("channel",))
+    coords = coordinates(n, c, oh, ow, conv.spatial)
+    store_result(emit, match, coords, None if tile.patch else tile.run())
 
 
 def _add_tap(match: ConvProblem, tile: Tile, emit: Emitter, tap: str) -> None:
@@ -137,7 +151,7 @@ def _add_tap(match: ConvProblem, tile: Tile, emit: Emitter, tap: str) -> None:
 
 
 def _place(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
-    """Write `n`, `c`, `oh`, `ow` of the outputs, and which of them exist (`pixel`, `channel`)."""
+    """Write `n`, `c`, `oh`, `ow` of the outputs, and which of them exist (`rows`, `channel`)."""
     kernel = emit.kernel
     dims = four(emit.sizes, match.result)
     n, channels, oh, ow = (kernel.size(d) for d in dims)
@@ -149,10 +163,10 @@ def _place(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
     kernel.line(f"lane = {kernel.arange('BLOCK_P')}")
     if tile.across == "pixels":
         kernel.line("area = pid % tiles")
-        kernel.line(f"plane = pid // tiles * BLOCK_C + {kernel.arange('BLOCK_C')}")
-        kernel.line(f"channel = plane < {n} * {channels}")
-        kernel.line(f"n = plane // {channels}")
-        kernel.line(f"c = plane % {channels}")
+        kernel.line(f"line = pid // tiles * BLOCK_C + {kernel.arange('BLOCK_C')}")
+        kernel.line(f"channel = line < {n} * {channels}")
+        kernel.line(f"n = line // {channels}")
+        kernel.line(f"c = line % {channels}")
     else:
         kernel.line(f"blocks = tl.cdiv({channels}, BLOCK_C)")
         kernel.line(f"c = pid % blocks * BLOCK_C + {kernel.arange('BLOCK_C')}")
@@ -161,15 +175,19 @@ def _place(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
     if tile.patch:
         kernel.line(f"oh = area // tl.cdiv({ow}, BLOCK_W) * (BLOCK_P // BLOCK_W) + lane // BLOCK_W")
         kernel.line(f"ow = area % tl.cdiv({ow}, BLOCK_W) * BLOCK_W + lane % BLOCK_W")
-        kernel.line(f"pixel = (oh < {oh}) & (ow < {ow})")
+        kernel.line(f"rows = (oh < {oh}) & (ow < {ow})")
     else:
-        kernel.line("p = area * BLOCK_P + lane")
-        kernel.line(f"oh = p // {ow} % {oh}")
-        kernel.line(f"ow = p % {ow}")
-        area = f"{oh} * {ow}" if tile.across == "pixels" else f"{n} * {oh} * {ow}"
-        kernel.line(f"pixel = p < {area}")
-    if tile.across == "channels":
-        kernel.line("n = lane * 0 + pid // blocks // tiles" if tile.patch else f"n = p // ({oh} * {ow})")
+        pixels, plane = pixel_counts(kernel, dims)
+        across = tile.across == "pixels"
+        kernel.line(f"{'pixel' if across else 'm'} = area * BLOCK_P + lane")
+        if not across:
+            kernel.line(f"n = m // {plane}")
+            kernel.line(f"pixel = m % {plane}")
+        kernel.line(f"oh = pixel // {ow}")
+        kernel.line(f"ow = pixel % {ow}")
+        kernel.line(f"rows = pixel < {plane}" if across else f"rows = m < {pixels}")
+    if tile.across == "channels" and tile.patch:
+        kernel.line("n = lane * 0 + pid // blocks // tiles")
 
 
 def _tiles(tile: Tile, sizes: list[str], module: str) -> list[str]:
@@ -210,15 +228,25 @@ def _input(match: ConvProblem, tile: Tile, emit: Emitter) -> str:
         kernel.line(f"{name} = {reach(conv.window, axis, at, step=steps[axis])}")
         if conv.window.padded(axis):
             tests += [f"({name} >= 0)", f"({name} < {size})"]
-    kernel.line(f"inside = {' & '.join(['pixel', *tests])}")
+    kernel.line(f"inside = {' & '.join(['rows', *tests])}")
     n, c, h, w = _coords(tile, "ih", "iw", ("inside",), ("channel",), _channel(conv))
     coords = coordinates(n, c, h, w, conv.spatial)
     if conv.source in emit.inputs:
-        emit.linear = linear(emit, conv.source, coords, "x_at")
+        emit.linear = linear(emit, conv.source, coords, "x_at", _run(match, tile, emit, steps))
         return emit.pull(conv.source, coords).text
     value = emit.pull(conv.source, coords).cast("float32")
     # What precedes the convolution may turn the zeros that were loaded outside into something else.
     return f"tl.where(inside{tile.side('pixels')}, {value}, 0.0)" if tests else value
+
+
+def _run(match: ConvProblem, tile: Tile, emit: Emitter, steps: tuple[str, str]) -> Run | None:
+    """How the pixels lie in the input of one tap; None where they are not consecutive."""
+    conv = match.convs[0]
+    size = four(emit.sizes, conv.source)
+    if tile.patch or conv.window.stride != (1, 1) or size[2:] != four(emit.sizes, match.result)[2:]:
+        return None
+    row, column = (reach(conv.window, axis, "0", step=steps[axis]) for axis in (0, 1))
+    return tile.run(f" + ({row}) * {emit.kernel.size(size[3])} + {column}")
 
 
 def _channel(conv: Conv) -> str:
