@@ -5,8 +5,9 @@ from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.model import Precision
 from mkevolve.propose.family import Family, Point
-from mkevolve.propose.ops.matmul_kernels import PARTIAL, Plan, write_dot, write_rows
+from mkevolve.propose.ops.matmul_kernels import PARTIAL, Plan, write_dot
 from mkevolve.propose.ops.matmul_match import Product, Weight, match_product
+from mkevolve.propose.ops.matmul_rows import write_rows
 from mkevolve.propose.ops.matmul_sizes import (
     crews,
     dot_tunables,

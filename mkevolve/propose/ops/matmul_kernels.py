@@ -1,4 +1,4 @@
-"""Kernels of a matrix product: tensor-core tiles, a second pass over partial sums, and plain rows."""
+"""Kernels of a matrix product: tiles on tensor cores, and a second pass over partial sums."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from mkevolve.data.graph import Ref
 from mkevolve.propose.emit import Emitter
 from mkevolve.propose.kernel import Kernel
 from mkevolve.propose.ops.matmul_match import Product
+from mkevolve.propose.ops.matmul_norm import place_normalised, write_statistics
 from mkevolve.propose.ops.matmul_tile import ACROSS, ALONE, DOWN, Places, Tile, Walk, at
 from mkevolve.propose.source import Source
 
@@ -39,11 +40,11 @@ class Plan:
 
 def write_dot(source: Source, product: Product, plan: Plan) -> None:
     """Tiles of `BLOCK_M x BLOCK_N` on tensor cores."""
-    tile = _tile(source, product, "_kernel")
+    tile = new_tile(source, product, "_kernel")
     kernel = tile.kernel
     for name in ("BLOCK_M", "BLOCK_N"):
         kernel.constant(name)
-    _batch(tile, product)
+    batch_places(tile, product)
     with _tiles(tile, product, plan):
         _dot_tile(tile, product, plan)
     source.launch(kernel)
@@ -51,50 +52,14 @@ def write_dot(source: Source, product: Product, plan: Plan) -> None:
         _second_pass(source, product, plan)
 
 
-def write_rows(source: Source, product: Product) -> None:
-    """One row of the left operand a program against `BLOCK_N` columns: multiply and add, no tensor cores."""
-    tile = _tile(source, product, "_kernel")
-    kernel, first = tile.kernel, product.terms[0]
-    kernel.constant("BLOCK_N")
-    batch = _batch(tile, product, axis=2)
-    kernel.line(f"row = {kernel.program_id(1)}")
-    kernel.line(f"rn = {kernel.program_id(0)} * BLOCK_N + {kernel.arange('BLOCK_N')}")
-    columns, inside = tile.size(first.columns), f"rn < {tile.size(first.columns)}"
-    kernel.line(f"n = rn % {columns}")
-    rows = tile.places(first.rows, "row", ALONE)
-    inputs = tile.places(first.columns, "n", DOWN)
-    sums = _zeros(kernel, product, "(BLOCK_N, BLOCK_K)")
-
-    def body(mask: str) -> None:
-        across = f"({mask})[None, :]" if mask else ""
-        down = tile.places(first.inner, "ks", ACROSS, (across,) if across else ())
-        value = tile.emitter.pull(first.lhs, at(first.lhs_labels, {**batch, **rows, **down})).cast("float32")
-        for acc, term in zip(sums, product.terms, strict=True):
-            there = {**batch, **inputs, **down}
-            weight = tile.emitter.pull(term.rhs, at(term.rhs_labels, there)).cast("float32")
-            text = f"{value} * {weight}"
-            kernel.line(f"{acc} += tl.where({across}, {text}, 0)" if across else f"{acc} += {text}")
-
-    Walk("0", tile.size(first.inner), tile.size(first.inner), True).write(tile.emitter, body)
-    for acc in sums:
-        kernel.line(f"{acc}_row = tl.sum({acc}, 1)")
-    results = {**batch, **rows, **tile.places(first.columns, "rn", ALONE, (f"({inside})",))}
-    _results(tile, product, tuple(f"{acc}_row" for acc in sums), results)
-    sides = (
-        f"triton.cdiv({tile.host(first.columns)}, BLOCK_N)",
-        tile.host(first.rows),
-        tile.host(first.batch),
-    )
-    kernel.grid = f"({', '.join(sides)})"
-    source.launch(kernel)
-
-
-def _tile(source: Source, product: Product, name: str) -> Tile:
+def new_tile(source: Source, product: Product, name: str) -> Tile:
+    """An empty kernel for this product."""
     kernel = source.kernel(name)
     return Tile(kernel, Emitter(kernel), product.dims)
 
 
-def _batch(tile: Tile, product: Product, axis: int = 1) -> Places:
+def batch_places(tile: Tile, product: Product, axis: int = 1) -> Places:
+    """Write the index of the product within a batch, which is a program number, and split it."""
     labels = product.terms[0].batch
     if not labels:
         return {}
@@ -102,7 +67,8 @@ def _batch(tile: Tile, product: Product, axis: int = 1) -> Places:
     return tile.places(labels, "batch", ALONE)
 
 
-def _zeros(kernel: Kernel, product: Product, shape: str) -> tuple[str, ...]:
+def zeros(kernel: Kernel, product: Product, shape: str) -> tuple[str, ...]:
+    """Write one accumulator a term; return their names."""
     names = ("acc",) if len(product.terms) == 1 else tuple(f"acc{i}" for i in range(len(product.terms)))
     for name in names:
         kernel.line(f"{name} = tl.zeros({shape}, tl.float32)")
@@ -143,50 +109,89 @@ def _order(kernel: Kernel, order: str) -> None:
         kernel.line(f"pid_n = pid % ({GROUP} * tiles_n) // height")
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Where the operands of a tile are read: places of batch, row and column labels, the masks of rows and
+    columns (empty where the indices wrap around instead), and the name of the column index.
+    """
+
+    batch: Places
+    rows: Places
+    columns: Places
+    row_mask: str
+    column_mask: str
+    column: str
+
+
 def _dot_tile(tile: Tile, product: Product, plan: Plan) -> None:
     kernel, first = tile.kernel, product.terms[0]
     wide = ".to(tl.int64)" if kernel.sizes.wide else ""
     _order(kernel, plan.order)
     kernel.line(f"rm = pid_m{wide} * BLOCK_M + {kernel.arange('BLOCK_M')}")
     kernel.line(f"rn = pid_n{wide} * BLOCK_N + {kernel.arange('BLOCK_N')}")
-    batch = tile.places(first.batch, "batch", ALONE)
-    rows, columns = tile.size(first.rows), tile.size(first.columns)
-    row_mask, column_mask = f"(rm < {rows})[:, None]", f"(rn < {columns})[None, :]"
-    if plan.split_tail:
-        kernel.line(f"m = rm % {rows}\nn = rn % {columns}")
-        left = tile.places(first.rows, "m", DOWN)
-        right = tile.places(first.columns, "n", ACROSS)
-        masks, index = ("", ""), "n"
-    else:
-        left = tile.places(first.rows, "rm", DOWN, (row_mask,))
-        right = tile.places(first.columns, "rn", ACROSS, (column_mask,))
-        masks, index = (row_mask, column_mask), "rn"
-    sums = _zeros(kernel, product, "(BLOCK_M, BLOCK_N)")
-
-    def body(mask: str) -> None:
-        across = tuple(f"({mask})[None, :]" for _ in (1,) if mask)
-        down = tuple(f"({mask})[:, None]" for _ in (1,) if mask)
-        inner = tile.places(first.inner, "ks", ACROSS, across)
-        there = at(first.lhs_labels, {**batch, **left, **inner})
-        keep = " & ".join(m for m in (masks[0], *across) if m)
-        a = tile.operand(first.lhs, there, ("BLOCK_M", "BLOCK_K"), keep)
-        keep = " & ".join(m for m in (masks[1], *down) if m)
-        for number, (acc, term) in enumerate(zip(sums, product.terms, strict=True)):
-            if plan.packed:
-                b = _packed(tile, product, number, plan.packed, (index, keep))
-            else:
-                inner = tile.places(term.inner, "ks", DOWN, down)
-                there = at(term.rhs_labels, {**batch, **right, **inner})
-                b = tile.operand(term.rhs, there, ("BLOCK_K", "BLOCK_N"), keep)
-            kernel.line(f'{acc} = tl.dot({a}, {b}, {acc}, input_precision="{plan.precision}")')
-
-    _walk(tile, product, plan).write(tile.emitter, body)
+    sides = _sides(tile, product, plan)
+    if product.norm is not None:
+        kernel.constant("BLOCK_K")
+        places = {**sides.batch, **sides.rows}
+        write_statistics(
+            tile,
+            product.norm,
+            tile.size(first.inner),
+            lambda place: at(first.lhs_labels, {**places, **dict.fromkeys(first.inner, place)}),
+        )
+    sums = zeros(kernel, product, "(BLOCK_M, BLOCK_N)")
+    walk = _walk(tile, product, plan)
+    walk.write(tile.emitter, lambda inside: _multiply(tile, product, plan, sides, sums, inside))
     if plan.two_passes:
         _store_partial(tile, product, sums, plan)
         return
-    results = {**batch, **tile.places(first.rows, "rm", DOWN, (row_mask,))}
-    results |= tile.places(first.columns, "rn", ACROSS, (column_mask,))
-    _results(tile, product, sums, results)
+    write_results(tile, product, sums, {**sides.batch, **_result_places(tile, product)})
+
+
+def _result_places(tile: Tile, product: Product) -> Places:
+    """Rows `rm` and columns `rn` of the result, masked."""
+    first = product.terms[0]
+    rows, columns = tile.size(first.rows), tile.size(first.columns)
+    found = tile.places(first.rows, "rm", DOWN, (f"(rm < {rows})[:, None]",))
+    return found | tile.places(first.columns, "rn", ACROSS, (f"(rn < {columns})[None, :]",))
+
+
+def _sides(tile: Tile, product: Product, plan: Plan) -> Sides:
+    kernel, first = tile.kernel, product.terms[0]
+    batch = tile.places(first.batch, "batch", ALONE)
+    rows, columns = tile.size(first.rows), tile.size(first.columns)
+    if plan.split_tail:
+        kernel.line(f"m = rm % {rows}\nn = rn % {columns}")
+        left, right = tile.places(first.rows, "m", DOWN), tile.places(first.columns, "n", ACROSS)
+        return Sides(batch, left, right, "", "", "n")
+    row_mask, column_mask = f"(rm < {rows})[:, None]", f"(rn < {columns})[None, :]"
+    left = tile.places(first.rows, "rm", DOWN, (row_mask,))
+    right = tile.places(first.columns, "rn", ACROSS, (column_mask,))
+    return Sides(batch, left, right, row_mask, column_mask, "rn")
+
+
+def _multiply(
+    tile: Tile, product: Product, plan: Plan, sides: Sides, sums: tuple[str, ...], inside: str
+) -> None:
+    """One block of the inner dimension; `inside` keeps `ks` in range, empty where it always is."""
+    first = product.terms[0]
+    across = (f"({inside})[None, :]",) if inside else ()
+    down = (f"({inside})[:, None]",) if inside else ()
+    inner = tile.places(first.inner, "ks", ACROSS, across)
+    there = at(first.lhs_labels, {**sides.batch, **sides.rows, **inner})
+    if product.norm is not None:
+        place_normalised(tile, product.norm, there)
+    keep = " & ".join(m for m in (sides.row_mask, *across) if m)
+    a = tile.operand(first.lhs, there, ("BLOCK_M", "BLOCK_K"), keep)
+    keep = " & ".join(m for m in (sides.column_mask, *down) if m)
+    for number, (acc, term) in enumerate(zip(sums, product.terms, strict=True)):
+        if plan.packed:
+            b = _packed(tile, product, number, plan.packed, (sides.column, keep))
+        else:
+            inner = tile.places(term.inner, "ks", DOWN, down)
+            there = at(term.rhs_labels, {**sides.batch, **sides.columns, **inner})
+            b = tile.operand(term.rhs, there, ("BLOCK_K", "BLOCK_N"), keep)
+        tile.kernel.line(f'{acc} = tl.dot({a}, {b}, {acc}, input_precision="{plan.precision}")')
 
 
 def _packed(tile: Tile, product: Product, number: int, fastest: str, where: tuple[str, str]) -> str:
@@ -215,7 +220,7 @@ def _walk(tile: Tile, product: Product, plan: Plan) -> Walk:
     return Walk("begin", "end", size, plan.split_tail)
 
 
-def _results(tile: Tile, product: Product, sums: tuple[str, ...], places: Places) -> None:
+def write_results(tile: Tile, product: Product, sums: tuple[str, ...], places: Places) -> None:
     """Bias, epilogue and stores of a tile whose sums are complete."""
     for acc, term in zip(sums, product.terms, strict=True):
         tile.finish(term, acc, places)
@@ -250,26 +255,24 @@ def _store_partial(tile: Tile, product: Product, sums: tuple[str, ...], plan: Pl
 
 def _second_pass(source: Source, product: Product, plan: Plan) -> None:
     """Add the partial sums in a fixed order, then bias, epilogue and stores."""
-    tile = _tile(source, product, "_combine")
+    tile = new_tile(source, product, "_combine")
     kernel, first = tile.kernel, product.terms[0]
     for name, host in (("ROWS", SECOND_ROWS), ("COLUMNS", SECOND_COLUMNS)):
         kernel.constant(name, str(host))
-    batch = _batch(tile, product, axis=2)
+    batch = batch_places(tile, product, axis=2)
     rows, columns = tile.size(first.rows), tile.size(first.columns)
     kernel.line(f"rm = {kernel.program_id(0)} * ROWS + {kernel.arange('ROWS')}")
     kernel.line(f"rn = {kernel.program_id(1)} * COLUMNS + {kernel.arange('COLUMNS')}")
     kernel.line(f"inside = (rm < {rows})[:, None] & (rn < {columns})[None, :]")
     kernel.line(f"spot = rm[:, None] * {columns} + rn[None, :]")
     pointer = kernel.pointer(PARTIAL)
-    sums = _zeros(kernel, product, "(ROWS, COLUMNS)")
+    sums = zeros(kernel, product, "(ROWS, COLUMNS)")
     with tile.emitter.loop(f"for split in range({plan.split_k}):"):
         for number, acc in enumerate(sums):
             split = f"(tl.cast(split, tl.int64) + {number * plan.split_k})"
             offset = _partial_offset(tile, product, split)
             kernel.line(f"{acc} += tl.load({pointer} + {offset} + spot, mask=inside, other=0)")
-    results = {**batch, **tile.places(first.rows, "rm", DOWN, (f"(rm < {rows})[:, None]",))}
-    results |= tile.places(first.columns, "rn", ACROSS, (f"(rn < {columns})[None, :]",))
-    _results(tile, product, sums, results)
+    write_results(tile, product, sums, {**batch, **_result_places(tile, product)})
     host_rows, host_columns = tile.host(first.rows), tile.host(first.columns)
     sides = (f"triton.cdiv({host_rows}, {SECOND_ROWS})", f"triton.cdiv({host_columns}, {SECOND_COLUMNS})")
     kernel.grid = f"({', '.join((*sides, tile.host(first.batch)))})"

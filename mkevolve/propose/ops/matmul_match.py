@@ -7,6 +7,7 @@ from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Graph, InputKind, Node
 from mkevolve.errors import ProposalError
 from mkevolve.propose.emit import is_pointwise
+from mkevolve.propose.ops.matmul_norm import LAYER, RMS, Norm, match_norm
 from mkevolve.propose.ops.matmul_terms import Contraction, Labels, contraction, is_product
 from mkevolve.propose.ops.matmul_tile import label_dims
 from mkevolve.propose.shapes import Dim, Sizes, is_one
@@ -31,6 +32,7 @@ class Product:
     terms: tuple[Contraction, ...]
     dims: Mapping[str, Dim]
     weights: tuple[Weight, ...]
+    norm: Norm | None = None
 
     @property
     def dtype(self) -> str:
@@ -53,14 +55,14 @@ def match_product(subgraph: Subgraph) -> Product | None:
     """Find the products of a subgraph; None without any.
 
     Raises `ProposalError` naming the op for a second product that is not a sibling of the first, and for
-    anything that is neither a product nor pointwise.
+    anything that is neither a product nor pointwise, except a norm right before the product.
     """
     graph = subgraph.target
     nodes = [n for n in graph.nodes if is_product(n)]
     if not nodes:
         return None
     for node in graph.nodes:
-        if not is_product(node) and not is_pointwise(node):
+        if not is_product(node) and not is_pointwise(node) and node.op not in (LAYER, RMS):
             raise ProposalError(f"{node.op} beside {nodes[0].op}")
     sizes = Sizes(subgraph)
     terms = tuple(_oriented(contraction(n, graph), sizes) for n in nodes)
@@ -73,7 +75,8 @@ def match_product(subgraph: Subgraph) -> Product | None:
         raise ProposalError(f"{nodes[0].op} on {', '.join(sorted(dtypes))}")
     weights = [_weight(graph, term) for term in terms]
     packable = tuple(w for w in weights if w is not None) if None not in weights else ()
-    return Product(subgraph, terms, label_dims(sizes, terms[0]), packable)
+    norm = match_norm(graph, terms, sizes.dtype(terms[0].lhs))
+    return Product(subgraph, terms, label_dims(sizes, terms[0]), packable, norm)
 
 
 def _oriented(term: Contraction, sizes: Sizes) -> Contraction:

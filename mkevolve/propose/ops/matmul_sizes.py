@@ -72,6 +72,8 @@ def methods(product: Product) -> tuple[str, ...]:
     """`dot` (tensor cores) and `rows` (multiply and add, a row a program), where each makes sense."""
     first = product.terms[0]
     rows = product.extent(first.rows)
+    if product.norm is not None:
+        return ("dot",)
     if product.is_single(first.rows):
         return ("rows",)
     if rows <= 4:
