@@ -21,24 +21,25 @@ BAND = 1.5  # factor to either end of the band: about nine in ten of the calibra
 class Constants:
     """What the datasheet does not say. Times in microseconds."""
 
-    start: float = 2.0  # of a launch, beyond what the chip's table says: ramp up and drain
-    program: float = 0.25  # from a free slot to a program's first instruction, and its end
-    memory_latency: float = 0.8  # a first access
-    cache_latency: float = 0.25  # later accesses of a loop
-    loop_latency: float = 0.9  # one stage of an asynchronous pipeline
-    reduction: float = 0.12  # of a block across its warps
-    cycles: float = 4.0  # from an instruction of a warp to its next, with no other warp
-    address: float = 4.0  # instructions around one memory instruction
-    line: float = 1.0  # cycles of the load and store unit for each 128-byte line that a request touches
-    fill: float = 1.5  # warps a scheduler needs to issue every other cycle
-    matrix: float = 0.75  # share of the matrix rate that is reached with operands at hand
+    start: float = 3.5  # of a call, on top of its launches
+    program: float = 0.3  # from a free slot to a program's first instruction, and its end
+    memory_latency: float = 0.9  # a first access
+    cache_latency: float = 0.15  # later accesses of a loop
+    loop_latency: float = 0.7  # one stage of an asynchronous pipeline
+    reduction: float = 0.13  # of a block across its warps
+    cycles: float = 2.5  # from an instruction of a warp to its next, with no other warp
+    address: float = 3.5  # instructions around one memory instruction
+    line: float = 2.0  # cycles of the load and store unit for each 128-byte line that a request touches
+    fill: float = 1.0  # warps a scheduler needs to issue every other cycle
+    matrix: float = 0.6  # share of the matrix rate that is reached with operands at hand
     fp32: float = 0.5  # the same of the vector rate, for products on it
-    l2: float = 0.8  # share of the table's L2 rate
+    l2: float = 1.4  # share of the table's L2 rate
+    scatter: float = 0.6  # cycles a lane of a copy that transposes its tile on the way to shared memory
     stream: float = 1.0  # share of the measured memory rate
     spill: float = 8.0  # bytes of spilled registers a cycle
-    spill_loop: float = 0.5  # share of the spilled registers that a loop over products touches each time
-    serial: float = 0.6  # how much of the other units' time shows where one program runs alone
-    norm: float = 3.0
+    spill_loop: float = 0.22  # share of the spilled registers that a loop over products touches each time
+    serial: float = 0.5  # how much of the other units' time shows where one program runs alone
+    norm: float = 4.0
 
 
 _SYNCHRONOUS_MATRIX = 0.62  # of the matrix rate, for warp-level instructions where warp-group ones exist
@@ -77,8 +78,8 @@ def estimate(
         for launch, sample in zip(plan.launches, traffic, strict=True)
     ]
     fills = sum(_fill(b, chip, constants) for b in plan.buffers if b.fill is not None)
-    us = fills + sum(total(p, chip, constants) for p in parts)
-    return Measurement(Clock.MODEL, us, us / BAND, us * BAND, _terms(parts, fills, chip, constants))
+    us = constants.start + fills + sum(total(p, chip, constants) for p in parts)
+    return Measurement(Clock.MODEL, us, us / BAND, us * BAND, _terms(parts, fills, chip))
 
 
 def launch_times(f: Features, chip: Chip, c: Constants) -> Times:
@@ -89,7 +90,7 @@ def launch_times(f: Features, chip: Chip, c: Constants) -> Times:
     warps = together * f.warps / _SCHEDULERS
     issued = (f.instructions + f.memory_instructions * (1 + c.address)) * f.warps
     matrix = sum(_product_cycles(rate, flops, f, chip, c) for rate, flops in f.flops)
-    shared = f.shared_bytes / _SHARED_RATE + f.scattered
+    shared = f.shared_bytes / _SHARED_RATE + f.scattered * c.scatter
     issue = issued / _SCHEDULERS * (1 + c.fill / warps)
     vector = max(issue, f.special / _SPECIAL_RATE, f.lines * c.line)
     rounds = 1 + c.spill_loop * max(f.iterations - 1.0, 0.0)
@@ -112,7 +113,7 @@ def launch_times(f: Features, chip: Chip, c: Constants) -> Times:
 def total(t: Times, chip: Chip, c: Constants) -> float:
     """Microseconds of one launch."""
     overlapped: float = sum(x**c.norm for x in (t.dram, t.l2, t.processor, t.latency)) ** (1 / c.norm)
-    return chip.launch_us + c.start + overlapped
+    return chip.launch_us + overlapped
 
 
 def _product_cycles(rate: str, flops: float, f: Features, chip: Chip, c: Constants) -> float:
@@ -138,7 +139,7 @@ def _fill(buffer: Buffer, chip: Chip, c: Constants) -> float:
     return chip.launch_us + buffer.spec.nbytes / (chip.dram_measured * c.stream) * 1e6
 
 
-def _terms(parts: Iterable[Times], fills: float, chip: Chip, c: Constants) -> tuple[tuple[str, float], ...]:
+def _terms(parts: Iterable[Times], fills: float, chip: Chip) -> tuple[tuple[str, float], ...]:
     parts = tuple(parts)
     sums = [(name, sum(getattr(p, name) for p in parts)) for name in Times.__dataclass_fields__]
-    return (("launches", len(parts) * (chip.launch_us + c.start)), ("fills", fills), *sums)
+    return (("launches", len(parts) * chip.launch_us), ("fills", fills), *sums)

@@ -7,6 +7,7 @@ from mkevolve.data.chip import Chip
 from mkevolve.data.graph import Graph, Node, Ref, TensorSpec
 from mkevolve.data.measurement import Clock, Measurement
 from mkevolve.data.model import Precision
+from mkevolve.measure.cost_model import DEFAULT
 from mkevolve.measure.operations import (
     TRANSCENDENTAL,
     Product,
@@ -75,7 +76,7 @@ def estimate_eager(graph: Graph, chip: Chip, precision: Precision) -> Measuremen
         compute += arithmetic
         total += max(moved, arithmetic)
         fresh = {v.name for v in node.outputs if v.spec.nbytes < chip.l2_size / 2}
-    us = total + launches * chip.launch_us
+    us = DEFAULT.start + total + launches * chip.launch_us if launches else 0.0
     terms = (("launches", launches * chip.launch_us), ("memory", memory), ("compute", compute))
     return Measurement(Clock.MODEL, us, us / _SPREAD, us * _SPREAD, terms)
 
