@@ -8,7 +8,7 @@ import dataclasses
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -21,7 +21,7 @@ from triton.runtime import interpreter
 from mkevolve.backends import interpreter_libdevice, interpreter_ops, interpreter_scans, torch_state
 from mkevolve.backends.fault import CandidateFault, describe
 from mkevolve.backends.memory import Memory, OutOfBoundsError, detached_copy
-from mkevolve.backends.observer import Observer
+from mkevolve.backends.observer import AbandonedError, Observer
 from mkevolve.backends.sampling import choose, ordered
 from mkevolve.backends.traffic import LaunchCounter
 from mkevolve.data.candidate import Configuration
@@ -70,6 +70,8 @@ def install() -> None:
     interpreter.InterpretedFunction.__call__ = _call_device_function
     # Once for good: the interpreter would patch and restore the language at every call of a jit function.
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    # Triton 3.6 converts an array of one element, which numpy 2.4 refuses.
+    tl.tensor.__index__ = lambda tensor: int(tensor.handle.data.item())
 
 
 def run_case(module: ModuleType, configuration: Configuration, case: Case) -> CaseResult:
@@ -239,7 +241,8 @@ def _interpret(fn: Any, values: dict[str, Any], grid: tuple[int, ...], call: _Ca
         builder.set_grid_idx(
             instance % grid[0], instance // grid[0] % grid[1], instance // (grid[0] * grid[1])
         )
-        fn(**values)
+        with suppress(AbandonedError):
+            fn(**values)
     if observer.sampled:
         call.memory.mark_partial()
     call.traffic.append(counter.result())

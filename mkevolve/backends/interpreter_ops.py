@@ -87,7 +87,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
     def create_masked_load(
         self, ptrs: Handle, mask: Handle, other: Handle | None, *_hints: object, **_more: object
     ) -> Handle:
-        return self._load(ptrs, mask.data if hasattr(mask, "data") else mask, other)
+        return self._load(ptrs, mask if isinstance(mask, np.ndarray) else mask.data, other)
 
     def _load(self, ptrs: Handle, mask: Data | None, other: Handle | None) -> Handle:
         element = ptrs.get_element_ty()
@@ -116,7 +116,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         self._store(ptr, val, None)
 
     def create_masked_store(self, ptrs: Handle, value: Handle, mask: Handle, *_hints: object) -> None:
-        self._store(ptrs, value, mask.data if hasattr(mask, "data") else mask)
+        self._store(ptrs, value, mask if isinstance(mask, np.ndarray) else mask.data)
 
     def _store(self, ptrs: Handle, value: Handle, mask: Data | None) -> None:
         element = ptrs.get_element_ty()

@@ -12,7 +12,8 @@ from mkevolve.backends.numerics import poison
 Bytes = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.uint64]
 
-MARGIN = 4096  # bytes on each side; a multiple of every alignment that kernels assume
+MARGIN = 4096  # poisoned bytes on each side; a multiple of every alignment that kernels assume
+_APART = 1 << 26  # most bytes of address space kept free on each side: strays must not land in another tensor
 
 
 class OutOfBoundsError(Exception):
@@ -108,7 +109,8 @@ class Memory:
         self, name: str, like: torch.Tensor, content: Bytes | None, source: torch.Tensor | None
     ) -> torch.Tensor:
         size = extent(like) * like.element_size()
-        raw = np.empty(size + 2 * MARGIN + 256, dtype=np.uint8)
+        apart = min(size, _APART)
+        raw = np.empty(size + 2 * (MARGIN + apart) + 256, dtype=np.uint8)[apart:]
         raw = raw[-raw.ctypes.data % 256 :][: size + 2 * MARGIN]
         margin = raw[:MARGIN]
         _spoil(margin, like, self.pattern)

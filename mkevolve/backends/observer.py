@@ -5,10 +5,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mkevolve.backends.memory import Memory
+from mkevolve.backends.memory import Memory, OutOfBoundsError
 from mkevolve.backends.traffic import LaunchCounter
 
 Data = npt.NDArray[Any]
+
+
+class AbandonedError(Exception):
+    """This program depends on one that was not sampled, and cannot go on."""
 
 
 class Observer:
@@ -31,7 +35,13 @@ class Observer:
             lanes = pointers.reshape(-1) if lanes_mask is None else pointers[lanes_mask]
         if lanes.size == 0:
             return
-        for region, addresses in self.memory.locate(lanes, itemsize, kind):
+        try:
+            found = self.memory.locate(lanes, itemsize, kind)
+        except OutOfBoundsError as error:
+            if self.tainted:  # the address itself may come from a program that did not run
+                raise AbandonedError from error
+            raise
+        for region, addresses in found:
             if self.counting and self.counter is not None:
                 self.counter.move(kind, region, addresses, itemsize)
             if region.written is None:

@@ -459,6 +459,59 @@ def check_one_access_may_touch_several_tensors():
     same(values(call(run, x, y)), torch.where(torch.arange(16) % 2 == 0, x, y))
 
 
+@triton.jit
+def _through_descriptor(x, o, rows, columns, M: tl.constexpr, N: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [M, N])
+    target = tl.make_tensor_descriptor(o, [rows, columns], [columns, 1], [M, N])
+    at = [tl.program_id(0) * M, 0]
+    target.store(at, source.load(at) * 2)
+
+
+def check_tensor_descriptors(dtype):
+    def run(x):
+        o = torch.empty_like(x)
+        _through_descriptor[(2,)](x, o, x.shape[0], x.shape[1], M=8, N=32)
+        return o
+
+    x = draw(dtype, 13, 16)
+    same(values(call(run, x)), x * 2)
+
+
+def check_a_stray_address_does_not_land_in_another_tensor():
+    def run(x):
+        o = torch.empty_like(x)
+        _read_beyond[(1,)](x, o, x.numel() + 5000)
+        return o
+
+    assert call(run, draw(torch.float32, 1 << 16)).status is Status.OUT_OF_BOUNDS
+
+
+@triton.jit
+def _make_index(o, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + i, n - 1 - i, mask=i < n)
+
+
+@triton.jit
+def _follow(index, x, o, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(o + i, tl.load(x + tl.load(index + i)))
+
+
+def check_addresses_from_programs_that_did_not_run_are_no_fault():
+    def run(x):
+        index, o = torch.empty_like(x, dtype=torch.int32), torch.empty_like(x)
+        _make_index[(20,)](index, x.numel(), BLOCK=32)
+        _follow[(20,)](index, x, o, BLOCK=32)
+        return o
+
+    x = draw(torch.float32, 640)
+    result = call(run, x, instances=3)
+    (written,) = result.written
+    same(values(result)[written], x.flip(0)[written])
+    assert 0 < written.sum() < 640
+
+
 def check_faults_have_their_status_and_line():
     def fails(x):
         raise IndexError("no such row")
