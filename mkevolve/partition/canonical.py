@@ -6,11 +6,13 @@ not change it, so equal partitions of one model, or of two, meet.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mkevolve.data.codec import Json, encode_arg
 from mkevolve.data.graph import Arg, Graph, Input, InputKind, Node, Ref, TensorSpec, Value
 from mkevolve.data.ids import content_id
 from mkevolve.partition.facts import Facts
+from mkevolve.partition.identity import Identity
 from mkevolve.partition.ops import packet
 from mkevolve.partition.spelling import Call, spell
 
@@ -46,10 +48,9 @@ def cut_out(facts: Facts, members: Iterable[str]) -> Cut:
     own = {v for n in nodes for v in facts.results(n)}
     read = dict.fromkeys(r for n in nodes for r in facts.nodes[n].reads if r not in own)
     activations = [r for r in read if input_kind(facts, r) is InputKind.ACTIVATION]
-    order = {name: i for i, name in enumerate(facts.inputs)}
     rest = sorted(
         (r for r in read if input_kind(facts, r) is not InputKind.ACTIVATION),
-        key=lambda r: (_KIND_ORDER[input_kind(facts, r)], order[facts.root[r]], _position(facts, r)),
+        key=lambda r: (_KIND_ORDER[input_kind(facts, r)], facts.rank[facts.root[r]], _position(facts, r)),
     )
     return Cut(nodes, (*activations, *rest), outputs)
 
@@ -88,14 +89,20 @@ def canonical(facts: Facts, graph: Graph, cut: Cut) -> Graph:
     return _Writer(facts, graph, cut).write()
 
 
+@lru_cache(maxsize=16)
+def _looked_up(key: Identity[Graph]) -> tuple[dict[str, Node], dict[str, TensorSpec]]:
+    """Nodes and specs of a variant's graph by name, built once for all its partitions."""
+    specs = {name: value.spec for name, value in key.item.values().items()}
+    return {n.name: n for n in key.item.nodes}, specs
+
+
 class _Writer:
     """Builds one canonical graph; `_names` maps values of the model's graph to canonical ones."""
 
     def __init__(self, facts: Facts, graph: Graph, cut: Cut) -> None:
         self._facts = facts
         self._cut = cut
-        self._source = {n.name: n for n in graph.nodes}
-        self._specs = {name: value.spec for name, value in graph.values().items()}
+        self._source, self._specs = _looked_up(Identity(graph))
         self._names: dict[str, str] = {}
         self._nodes: list[Node] = []
         self._kept = _kept_identities(facts, cut)

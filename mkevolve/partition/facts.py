@@ -13,7 +13,8 @@ from mkevolve.partition.ops import Kind, kind_of
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`kinds` by node name. `root`, `producer` and `readers` by value name; a graph input has no producer.
+    """`kinds` by node name, `rank` of inputs by their order. `root`, `producer` and `readers` by value name;
+    a graph input has no producer.
 
     `sources` are the distinct roots that a compute node reads, in order; `readers` the compute nodes that
     read a root; `returned` the roots among the graph's outputs. `identities` are nodes whose result equals
@@ -24,6 +25,7 @@ class Facts:
     nodes: Mapping[str, Node]
     index: Mapping[str, int]
     inputs: Mapping[str, Input]
+    rank: Mapping[str, int]
     specs: Mapping[str, TensorSpec]
     kinds: Mapping[str, Kind]
     identities: frozenset[str]
@@ -76,6 +78,7 @@ def survey(graphs: Sequence[Graph]) -> Facts:
         nodes={n.name: n for n in graph.nodes},
         index={n.name: i for i, n in enumerate(graph.nodes)},
         inputs={i.name: i for i in graph.inputs},
+        rank={i.name: n for n, i in enumerate(graph.inputs)},
         specs=specs,
         kinds=kinds,
         identities=identities,

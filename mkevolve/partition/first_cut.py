@@ -13,14 +13,13 @@ from mkevolve.partition.legality import check
 from mkevolve.partition.ops import ANCHORS, Kind, packet
 from mkevolve.partition.realize import facts_of
 
-# Followers of these are computed where the result is still in registers.
-_HOSTS = frozenset(ANCHORS | {Kind.POINTWISE, Kind.CREATION, Kind.COPY}) - {Kind.ATTENTION}
+# Followers of these are computed where the result is still in registers. Attention has none to spare, and a
+# gather leaves its follower as cheap on its own.
+_HOSTS = frozenset(ANCHORS | {Kind.POINTWISE, Kind.CREATION, Kind.COPY}) - {Kind.ATTENTION, Kind.EMBEDDING}
 _COPY_HOSTS = frozenset({Kind.ATTENTION, Kind.POINTWISE, Kind.CREATION})
 # These read each element a few times at most, so what makes an element may run inside them.
 _ABSORBERS = frozenset({Kind.NORM, Kind.SOFTMAX, Kind.REDUCTION, Kind.COPY})
 _LIGHT = frozenset({Kind.POINTWISE, Kind.CREATION})
-
-
 _LARGEST = 64  # nodes in one partition: beyond it a kernel compiles slowly and keeps too much in registers
 
 
@@ -93,7 +92,7 @@ class _Grower:
                 group.kind in _LIGHT
                 and len(group.nodes) + len(mine.nodes) <= _LARGEST
                 and self._only_reader(node, other)
-                and self._same_elements(node, other)
+                and (group.kind is Kind.CREATION or self._same_elements(node, other))
             )
             if fits:
                 mine.nodes = sorted(group.nodes + mine.nodes, key=lambda n: self._facts.index[n])

@@ -21,7 +21,7 @@ class Kind(StrEnum):
     POINTWISE = "pointwise"
     COPY = "copy"  # values unchanged, memory new: clone, contiguous, a reshape that cannot be a view
     VIEW = "view"  # the result shares the input's memory
-    CREATION = "creation"  # reads no tensor, or only the shape of one
+    CREATION = "creation"  # a constant of some shape
     RANDOM = "random"
     OTHER = "other"
 
@@ -83,8 +83,7 @@ _NAMES: dict[Kind, str] = {
         unflatten tensor_split hsplit vsplit dsplit real imag
     """,
     Kind.CREATION: """
-        arange full zeros ones empty eye linspace logspace scalar_tensor full_like zeros_like ones_like
-        empty_like new_full new_zeros new_ones new_empty tril_indices triu_indices
+        full zeros ones scalar_tensor full_like zeros_like ones_like new_full new_zeros new_ones
     """,
     Kind.RANDOM: """
         rand randn randint randperm rand_like randn_like randint_like bernoulli multinomial normal poisson

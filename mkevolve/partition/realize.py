@@ -8,30 +8,18 @@ from mkevolve.data.graph import Arg, Graph, Node, Ref, TensorSpec, Value
 from mkevolve.data.model import CapturedModel
 from mkevolve.errors import IllegalPartition
 from mkevolve.partition.facts import Facts, survey
+from mkevolve.partition.identity import Identity
 from mkevolve.partition.layout import strides_of
 
 
 @lru_cache(maxsize=8)
-def _survey(key: "_Identity") -> Facts:
-    return survey([v.graph for v in key.captured.variants])
-
-
-class _Identity:
-    """Keys the cache by the object itself: hashing a graph of a thousand nodes costs more than a look-up."""
-
-    def __init__(self, captured: CapturedModel) -> None:
-        self.captured = captured
-
-    def __hash__(self) -> int:
-        return id(self.captured)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.captured is self.captured
+def _survey(key: Identity[CapturedModel]) -> Facts:
+    return survey([v.graph for v in key.item.variants])
 
 
 def facts_of(captured: CapturedModel) -> Facts:
     """The facts of a captured model, remembered for the models used last."""
-    return _survey(_Identity(captured))
+    return _survey(Identity(captured))
 
 
 def realize(captured: CapturedModel, decomposition: Decomposition) -> CapturedModel:

@@ -3,12 +3,18 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_graphs import Sketch, conv_bn_relu, model, random_graph
 
+from mkevolve.data.graph import Symbol
 from mkevolve.partition.extract import slots_of
 from mkevolve.partition.first_cut import first_cut
+
+
+def torch_dtype(name: str) -> Symbol:
+    return Symbol("dtype", name)
 
 
 def ops(graph) -> list[str]:
@@ -110,6 +116,25 @@ def test_statistics_of_the_batch_and_random_numbers_stand_alone():
     graph = s.graph(s.op("relu", s.ops("native_dropout", s.op("relu", y), 0.5, True)[0]))
     kinds = ops(graph)
     assert kinds == ["relu", "native_batch_norm_legit_functional", "relu", "native_dropout", "relu"]
+
+
+def test_constants_go_where_they_are_read():
+    s = Sketch()
+    x = s.input((4, 6))
+    floor = s.op("scalar_tensor", 0.0, device=Symbol("device", "default"))
+    graph = s.graph(s.op("where.self", s.op("gt.Scalar", x, 1.0), s.op("tanh", x), floor))
+    assert ops(graph) == ["scalar_tensor+gt+tanh+where"] or ops(graph) == ["gt+tanh+scalar_tensor+where"]
+
+
+def test_a_gather_and_positions_stand_alone():
+    s = Sketch()
+    ids = s.input((2, 5), dtype=torch.int64)
+    vectors = s.op("embedding", s.param((30, 8)), ids)
+    positions = s.op(
+        "sin", s.op("to.dtype", s.op("arange", 8, device=Symbol("device", "default")), torch_dtype("float32"))
+    )
+    graph = s.graph(s.op("add.Tensor", vectors, positions))
+    assert ops(graph) == ["embedding", "arange", "to_copy+sin", "add"]
 
 
 def test_equal_blocks_are_searched_once():
