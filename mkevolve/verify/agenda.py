@@ -60,11 +60,10 @@ def agenda(references: References, tier: Tier) -> Agenda:
     if note:
         notes.append(note)
     entries.append(Entry(Purpose.TARGET, target, _case(target, instances=TARGET_INSTANCES[tier])))
-    if values:
-        still = values[0]
-        entries += [Entry(Purpose.NOOP, still, _case(still, launch=False, poison=p)) for p in (0, 1)]
-    else:
-        notes.append("verified at one size: sampled program instances of the target only")
+    still = values[0] if values else target
+    entries += [Entry(Purpose.NOOP, still, _case(still, launch=False, poison=p)) for p in (0, 1)]
+    if not references.subgraph.checks:
+        notes.append("verified at one size" + ("" if values else ", in sampled program instances only"))
     return Agenda(tuple(entries), tuple(notes))
 
 
@@ -125,7 +124,7 @@ def _first(references: References, name: str) -> Sample | None:
 
 
 def _cheap(references: References, names: tuple[str, ...]) -> tuple[str, ...]:
-    work = {name: flops(graph) for name, graph in references.subgraph.checks}
+    work = {name: flops(graph) for name, graph in references.subgraph.variants if name in names}
     least = min(work.values(), default=0.0)
     return tuple(n for n in names if work[n] <= _COSTLY * max(least, 1.0))
 

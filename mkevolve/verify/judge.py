@@ -49,12 +49,14 @@ class Judge:
             if refusal is not None:
                 self.failed = entry
                 return refusal
-        if self._compared == 0 and any(e.spec.numel for x in self._agenda.entries for e in x.sample.expected):
+        if self._compared == 0 and not self._empty():
             return self._refuse(None, Status.WRONG_VALUE, Step.NUMERIC, "nothing could be compared")
         evidence = Evidence(
             error=self._worst.error, allowed=self._worst.allowed, compared=self._compared, cases=self._cases
         )
         notes = (*self._agenda.notes, *self._sampled(results))
+        if self._compared == 0:
+            notes = (*notes, "nothing compared: every result is empty")
         return Verdict(Status.PASSED, Step.INTEGRITY, self._tier, "", evidence, notes)
 
     def traffic(self, results: tuple[CaseResult, ...]) -> tuple[Traffic, ...]:
@@ -63,6 +65,11 @@ class Judge:
             if entry.purpose is Purpose.TARGET:
                 return result.traffic
         return ()
+
+    def _empty(self) -> bool:
+        """Whether there is no element that could have been compared."""
+        samples = [e.sample for e in self._agenda.entries]
+        return all(s.expected and not any(e.spec.numel for e in s.expected) for s in samples)
 
     def _sampled(self, results: tuple[CaseResult, ...]) -> tuple[str, ...]:
         counts = [(t.programs, t.total) for t in self.traffic(results)]
@@ -115,7 +122,7 @@ class Judge:
 
     def _noop(self, entry: Entry, result: CaseResult) -> Verdict | None:
         self._still.append(result.outputs)
-        if len(self._still) < 2:
+        if len(self._still) < 2 or not entry.sample.expected:
             return None
         message = without_launches(self._still[0], self._still[1], entry.sample.expected, self._plan)
         return self._refuse(entry, Status.NO_EFFECT, Step.INTEGRITY, message) if message else None

@@ -1,7 +1,7 @@
 """What reaches each subgraph when the model runs: the values that `captured` cases use and others imitate."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -60,20 +60,21 @@ def observe(
     examples: Mapping[str, Mapping[str, torch.Tensor]],
     slots: Iterable[Slot],
 ) -> dict[str, Observation]:
-    """Run the check variants and return, by subgraph id, what reached it.
+    """Run the check variants (the target where there are none) and return, by subgraph id, what reached it.
 
     `captured` is the model as the slots name its values (after `realize`); `constants` maps the target or the
     name of each parameter, buffer and constant to its tensor; `examples` maps a variant to its activations by
-    name. The target is not run: it would take minutes, and its cases are drawn from these statistics.
+    name. The target is not run beside them: it would take minutes, and its cases are drawn from statistics.
     """
     held = {
         i.name: constants[i.target if i.target is not None and i.target in constants else i.name]
         for i in captured.target.graph.params
     }
     values: dict[str, dict[str, torch.Tensor]] = {}
-    for variant in captured.checks:
+    for variant in captured.checks or captured.variants:
         if variant.name in examples:
             values[variant.name] = evaluate(variant.graph, {**held, **examples[variant.name]})
+    specs = captured.target.graph.values()
     found: dict[str, Observation] = {}
     for slot in slots:
         count = sum(name not in held for name in slot.inputs)
@@ -87,7 +88,20 @@ def observe(
             known = found[slot.subgraph]
             seen, params = (*known.captured, *seen), known.params
         found[slot.subgraph] = observation(slot.subgraph, seen, params)
+        if not seen:
+            assumed = tuple(_assumed(specs[name].spec) for name in slot.inputs[:count])
+            made = found[slot.subgraph]
+            found[slot.subgraph] = replace(made, statistics=(*assumed, *made.statistics))
     return found
+
+
+def _assumed(spec: TensorSpec) -> Statistics:
+    """What an input is taken to be like where the model was run at no size: normal, or a valid index."""
+    if spec.is_float:
+        return Statistics(0.0, 1.0, -4.0, 4.0, 0.0)
+    return (
+        Statistics(0.5, 0.5, 0.0, 1.0, 0.5) if spec.dtype == "bool" else Statistics(0.0, 0.0, 0.0, 0.0, 1.0)
+    )
 
 
 def observation(

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
-from mkevolve.data.graph import ITEMSIZE, Graph, Node, Ref, TensorSpec
+from mkevolve.data.graph import ITEMSIZE, Arg, Graph, Node, Ref, Symbol, TensorSpec
 
 # Ops whose fp32 operands a matrix unit may round under the tf32 policy; the first two tensors are operands.
 MATRIX_OPS = frozenset(
@@ -24,6 +25,27 @@ MATRIX_OPS = frozenset(
         "aten.scaled_dot_product_attention.default",
     }
 )
+
+
+def in_float32(graph: Graph) -> Graph:
+    """The graph with its casts to 16-bit floats replaced by casts to float32, for inputs that are widened."""
+    nodes = tuple(
+        replace(
+            node,
+            args=tuple(_widened(a) for a in node.args),
+            kwargs=tuple((k, _widened(v)) for k, v in node.kwargs),
+        )
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
+
+
+def _widened(arg: Arg) -> Arg:
+    if isinstance(arg, tuple):
+        return tuple(_widened(a) for a in arg)
+    if isinstance(arg, Symbol) and arg.kind == "dtype" and arg.name in ("float16", "bfloat16"):
+        return Symbol("dtype", "float32")
+    return arg
 
 
 def flops(graph: Graph) -> float:

@@ -254,13 +254,16 @@ def test_wrong_shape_is_refused(make_subject):
     assert verdict.status is Status.WRONG_OUTPUT
 
 
-def test_without_check_variants_the_verdict_says_so(make_subject):
+@pytest.mark.parametrize(("most", "cases"), [(5e7, 12), (0.0, 3)])
+def test_without_check_variants_the_verdict_says_so(make_subject, monkeypatch, most, cases):
+    monkeypatch.setattr("mkevolve.verify.references._SMALL_FLOPS", most)
     subgraph, seen = make_subject("softmax")
     alone = replace(subgraph, variants=subgraph.variants[:1])
     verifier = Verifier(FunctionBackend(alone, right), load_chip("h200"), Precision.IEEE)
     verdict = verifier.verify(alone, References(alone, seen), SOURCE, Configuration(), Tier.SCREEN).verdict
     assert verdict.passed
     assert any("one size" in note for note in verdict.notes)
+    assert verdict.evidence.cases == cases - (most > 0)  # nothing was captured at the target
 
 
 def test_nothing_compared_is_not_a_pass(make_subject):

@@ -120,6 +120,9 @@ def test_huge_targets_fall_back(monkeypatch, make_subject):
     sample, note = References(subgraph, seen).target()
     assert "float32" in note
     assert sample.expected[0].reference.dtype == torch.float32
+    half, seen_half = make_subject("conv", torch.bfloat16)
+    narrow, _ = References(half, seen_half).target()
+    assert narrow.expected[0].reference.dtype == torch.float32
     monkeypatch.setattr("mkevolve.verify.references._FP32_FLOPS", 0.0)
     sample, note = References(subgraph, seen).target()
     assert "not compared" in note
@@ -166,6 +169,9 @@ def test_observe_follows_values_through_the_model():
     assert mm.statistics[0].nonnegative
     assert 0.1 < mm.statistics[0].zeros < 0.9
     assert not relu.statistics[0].nonnegative
+    unseen = observe(model, {"lin.weight": weight}, {}, slots)["sg_mm"]
+    assert len(unseen.statistics) == 2
+    assert unseen.statistics[0].std == 1.0
     again = pickle.loads(pickle.dumps(mm))
     assert torch.equal(again.captured[1][1][0], mm.captured[1][1][0])
     assert again.statistics == mm.statistics
