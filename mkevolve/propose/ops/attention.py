@@ -6,6 +6,7 @@ from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.model import Precision
 from mkevolve.errors import ProposalError
 from mkevolve.propose.family import Family, Point
+from mkevolve.propose.ops.attention_explicit import match_explicit
 from mkevolve.propose.ops.attention_kernel import AttentionKernel, Plan
 from mkevolve.propose.ops.attention_match import OP, Attention, match_attention
 from mkevolve.propose.ops.matmul_sizes import Tunables, fit, precisions
@@ -33,7 +34,8 @@ _HALF: tuple[tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]], ...] = (
 
 
 class AttentionFamily(Family[Attention]):
-    """Flash-style attention: causal, boolean or additive mask, shared key heads, any strides.
+    """Flash-style attention: causal, boolean or additive mask, shared key heads, any strides; also written
+    out as two products around a softmax.
 
     `loop`: whole blocks of keys without masks and then the rest, or one masked loop. `exponent`: base two
     with the factor folded into the scale, or base e. `order`: blocks of queries upwards, downwards (the long
@@ -41,7 +43,7 @@ class AttentionFamily(Family[Attention]):
     """
 
     def match(self, subgraph: Subgraph) -> Attention | None:
-        return match_attention(subgraph)
+        return match_attention(subgraph) or match_explicit(subgraph)
 
     def choices(self, match: Attention, chip: Chip, precision: Precision) -> dict[str, tuple[Setting, ...]]:
         long = match.causal or match.columns[0] >= 512

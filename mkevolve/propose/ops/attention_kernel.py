@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from mkevolve.data.graph import Ref
 from mkevolve.propose.emit import ZERO, Coord, Coords, Emitter
 from mkevolve.propose.kernel import Kernel
-from mkevolve.propose.ops.attention_match import Attention
-from mkevolve.propose.ops.matmul_tile import Tile
+from mkevolve.propose.ops.attention_match import Attention, Labelled
+from mkevolve.propose.ops.matmul_tile import Places, Tile, at
 from mkevolve.propose.shapes import is_one, power_of_two
 from mkevolve.propose.source import Source
 from mkevolve.propose.views import unravel
@@ -47,8 +47,9 @@ class AttentionKernel:
             kernel.constant(name)
         self._programs()
         self.query_rows = Coord("rm[:, None]", (f"(rm < {kernel.size(match.rows)})[:, None]",))
-        query = (*self.lead, self.query_rows, self._feature("rd", match.depth, self.depth, "[None, :]"))
-        keep = " & ".join(query[-2].mask + query[-1].mask)
+        feature = self._feature("rd", match.depth, self.depth, "[None, :]")
+        query = self._coords("query", self.query_rows, feature)
+        keep = " & ".join(self.query_rows.mask + feature.mask)
         self.query = self.tile.operand(match.query, query, ("BLOCK_M", str(self.depth)), keep)
         kernel.line('top = tl.full((BLOCK_M,), float("-inf"), tl.float32)')
         kernel.line("total = tl.zeros((BLOCK_M,), tl.float32)")
@@ -113,19 +114,23 @@ class AttentionKernel:
         inside = f"cols < {self.columns}"
         down, across = ((f"({inside}){s}",) if masked else () for s in ("[:, None]", "[None, :]"))
         columns = Coord("cols[None, :]", across)
-        key = (*self._key_lead(), columns, self._feature("rd", match.depth, self.depth, "[:, None]"))
-        keep = " & ".join((*across, *key[-1].mask))
+        feature = self._feature("rd", match.depth, self.depth, "[:, None]")
+        keep = " & ".join((*across, *feature.mask))
+        key = self._coords("key", columns, feature)
         k_tile = self.tile.operand(match.key, key, (str(self.depth), "BLOCK_N"), keep)
         scores = f'tl.dot({self.query}, {k_tile}, input_precision="{self.plan.precision}")'
-        folded = self.plan.base_two and not match.is_additive
-        z = kernel.assign("z", f"{scores} * {match.scale * (LOG2E if folded else 1.0)!r}")
-        self._mask(z, columns)
+        folded = self.plan.base_two and not match.is_additive and match.labelled is None
+        if match.labelled is None:
+            z = kernel.assign("z", f"{scores} * {match.scale * (LOG2E if folded else 1.0)!r}")
+            self._mask(z, columns)
+        else:
+            z = self._logits(match.labelled, kernel.assign("z", scores), columns)
         if masked:
             kept = across[0] + (" & (cols[None, :] <= rm[:, None])" if match.causal else "")
             kernel.line(f'{z} = tl.where({kept}, {z}, float("-inf"))')
         self._update(z, folded)
         values = self._feature(self._value_vector, match.width, self.width, "[None, :]")
-        value = (*self._key_lead(), Coord("cols[:, None]", down), values)
+        value = self._coords("value", Coord("cols[:, None]", down), values)
         keep = " & ".join((*down, *values.mask))
         v_tile = self.tile.operand(match.value, value, ("BLOCK_N", str(self.width)), keep)
         probabilities = "p" if match.dtype == "float32" else f"p.to(tl.{match.dtype})"
@@ -133,6 +138,14 @@ class AttentionKernel:
             f"acc = tl.dot({probabilities}, {v_tile}, acc * rescale[:, None], "
             f'input_precision="{self.plan.precision}")'
         )
+
+    def _logits(self, labelled: Labelled, z: str, columns: Coord) -> str:
+        """What the graph makes of the scores before its softmax."""
+        scores, emitter = labelled.scores, self.emitter
+        places = self._labels(labelled) | {scores.rows[0]: self.query_rows, scores.columns[0]: columns}
+        self.tile.finish(scores, z, places)
+        text = emitter.pull(labelled.logits, at(scores.out_labels, places)).cast("float32")
+        return self.kernel.assign("logits", text)
 
     def _mask(self, z: str, columns: Coord) -> None:
         match, kernel = self.match, self.kernel
@@ -153,7 +166,7 @@ class AttentionKernel:
         kernel = self.kernel
         kernel.line(f"new = tl.maximum(top, tl.max({z}, 1))")
         base = "new"
-        if self.match.mask is not None:
+        if self.match.mask is not None or self.match.labelled is not None:
             kernel.line('base = tl.where(new == float("-inf"), 0.0, new)')
             base = "base"
         function = "tl.exp2" if self.plan.base_two else "tl.exp"
@@ -161,6 +174,24 @@ class AttentionKernel:
         kernel.line(f"p = {_exponential(function, f'{z} - {base}[:, None]', factor)}")
         kernel.line(f"rescale = {_exponential(function, f'top - {base}', factor)}")
         kernel.line("total = total * rescale + tl.sum(p, 1)\ntop = new")
+
+    def _labels(self, labelled: Labelled) -> Places:
+        return dict(zip(labelled.scores.batch, self.lead, strict=True))
+
+    def _coords(self, operand: str, vector: Coord, feature: Coord) -> Coords:
+        """Coordinates of an operand or the result: `vector` along rows or columns, `feature` in a head."""
+        labelled = self.match.labelled
+        if labelled is None:
+            lead = self._key_lead() if operand in ("key", "value") else self.lead
+            return (*lead, vector, feature)
+        scores, values = labelled.scores, labelled.values
+        labels, row, column = {
+            "query": (scores.lhs_labels, scores.rows[0], scores.inner[0]),
+            "key": (scores.rhs_labels, scores.columns[0], scores.inner[0]),
+            "value": (values.rhs_labels, scores.columns[0], values.columns[0]),
+            "result": (values.out_labels, scores.rows[0], values.columns[0]),
+        }[operand]
+        return at(labels, self._labels(labelled) | {row: vector, column: feature})
 
     def _key_lead(self) -> Coords:
         """Leading coordinates of key and value: shared heads, and dimensions of size 1 that broadcast."""
@@ -182,7 +213,7 @@ class AttentionKernel:
             kernel.line("total = tl.where(total == 0.0, 1.0, total)")
         kernel.line("acc = acc / total[:, None]")
         feature = self._feature(self._value_vector, match.width, self.width, "[None, :]")
-        emitter.place(match.result, (*self.lead, self.query_rows, feature), "acc")
+        emitter.place(match.result, self._coords("result", self.query_rows, feature), "acc")
         graph = kernel.sizes.graph
         emitter.push(graph.nodes)
         for out in graph.outputs:

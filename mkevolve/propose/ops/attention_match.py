@@ -7,9 +7,19 @@ from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Graph, Node, Ref
 from mkevolve.errors import ProposalError
 from mkevolve.propose.emit import is_pointwise
+from mkevolve.propose.ops.matmul_terms import Contraction
 from mkevolve.propose.shapes import Dim, Sizes, is_constant, is_one
 
 OP = "aten.scaled_dot_product_attention.default"
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Attention that is written out: its two products over common labels, and the input of the softmax."""
+
+    scores: Contraction
+    values: Contraction
+    logits: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +28,8 @@ class Attention:
 
     Shapes: query `[*lead, rows, depth]`, key `[*lead, columns, depth]`, value `[*lead, columns, width]`.
     `share` is how many query heads read one head of key and value. `mask` broadcasts to
-    `[*lead, rows, columns]`.
+    `[*lead, rows, columns]`. With `labelled` the operands may have their dimensions in any order, and scale
+    and mask are nodes between its scores and its logits.
     """
 
     subgraph: Subgraph
@@ -35,6 +46,7 @@ class Attention:
     columns: Dim
     depth: int
     width: int
+    labelled: Labelled | None = None
 
     @property
     def dtype(self) -> str:
@@ -72,7 +84,7 @@ def match_attention(subgraph: Subgraph) -> Attention | None:
         raise ProposalError(f"{OP}: query, key and value differ in their number of dimensions")
     if not is_constant(q[-1]) or not is_constant(v[-1]):
         raise ProposalError(f"{OP}: the size of a head varies")
-    if len({sizes.dtype(x) for x in (query, key, value)}) > 1 or sizes.dtype(query) not in _DTYPES:
+    if len({sizes.dtype(x) for x in (query, key, value)}) > 1 or sizes.dtype(query) not in DTYPES:
         raise ProposalError(f"{OP} on {sizes.dtype(query)}")
     causal, scale = options[0][:2]
     mask = options[0][2]
@@ -85,7 +97,7 @@ def match_attention(subgraph: Subgraph) -> Attention | None:
     )  # fmt: skip
 
 
-_DTYPES = frozenset({"float16", "bfloat16", "float32"})
+DTYPES = frozenset({"float16", "bfloat16", "float32"})
 
 
 def _tensor(node: Node, index: int) -> str:
