@@ -67,7 +67,7 @@ def features(launch: Launch, traffic: Traffic, buffers: dict[str, Buffer], chip:
         spills=launch.resources.spills,
         asynchronous=bool(kinds["cp.async"]),
         wgmma=any(_WGMMA.search(k) for k, _ in launch.instructions),
-        dram=_dram(traffic, buffers),
+        dram=_dram(traffic, buffers) + _thrashed(traffic, buffers, chip, held),
         l2=_l2(traffic, launch, chip, held, bool(kinds["cp.async"])),
         flops=_flops(launch, traffic),
         shared_bytes=_operand_bytes(launch, traffic) + _staged(traffic, bool(kinds["cp.async"])),
@@ -124,6 +124,19 @@ def _dram(traffic: Traffic, buffers: dict[str, Buffer]) -> float:
         size = buffers[b.buffer].spec.nbytes if b.buffer in buffers else float("inf")
         total += min(b.load_unique * scale, size) + min(b.store_unique * scale, size)
     return total
+
+
+def _thrashed(traffic: Traffic, buffers: dict[str, Buffer], chip: Chip, held: int) -> float:
+    """Bytes that programs read again and that L2 has lost by then, because what the running programs touch
+    between the two readings is more than it holds.
+    """
+    count = max(traffic.programs, 1)
+    once = sum(b.load_program for b in traffic.buffers)
+    again = sum(b.load_sectors for b in traffic.buffers) - once
+    running = min(held * chip.processors, traffic.total)
+    there = sum(buffers[b.buffer].spec.nbytes for b in traffic.buffers if b.buffer in buffers)
+    footprint = min(running * once / count, there)
+    return again * traffic.total / count * max(0.0, 1.0 - chip.l2_size / max(footprint, 1.0))
 
 
 def _l2(traffic: Traffic, launch: Launch, chip: Chip, held: int, asynchronous: bool) -> float:

@@ -143,7 +143,18 @@ def _attention(node: Node, inputs: list[TensorSpec]) -> Product:
     return Product(flops / 2 if causal else flops, query.dtype)
 
 
-_PRODUCTS: dict[str, Callable[[Node, list[TensorSpec]], Product]] = {
+def _einsum(node: Node, inputs: list[TensorSpec]) -> Product | None:
+    equation = node.args[0]
+    if not isinstance(equation, str) or "." in equation:
+        return None
+    labels = equation.replace(" ", "").split("->")[0].split(",")
+    if len(labels) < 2 or [len(x) for x in labels] != [len(i.shape) for i in inputs]:
+        return None
+    sizes = {k: n for term, i in zip(labels, inputs, strict=True) for k, n in zip(term, i.shape, strict=True)}
+    return Product(2.0 * prod(sizes.values()), inputs[0].dtype)
+
+
+_PRODUCTS: dict[str, Callable[[Node, list[TensorSpec]], Product | None]] = {
     "mm": _contraction(0),
     "bmm": _contraction(0),
     "matmul": _contraction(0),
@@ -152,6 +163,7 @@ _PRODUCTS: dict[str, Callable[[Node, list[TensorSpec]], Product]] = {
     "dot": _contraction(0),
     "addmm": _contraction(1),
     "baddbmm": _contraction(1),
+    "einsum": _einsum,
     "conv1d": _convolution,
     "conv2d": _convolution,
     "conv3d": _convolution,

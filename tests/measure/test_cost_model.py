@@ -120,6 +120,15 @@ def test_memory_traffic_is_extrapolated_but_never_beyond_the_buffers():
     assert found.l2 > 5 * found.dram
 
 
+def test_reading_again_what_the_cache_cannot_hold_reaches_memory():
+    plan, traffic = example("softmax_three_pass", BLOCK=1024)
+    buffers = {b.name: b for b in plan.buffers}
+    held = features(plan.launches[0], traffic[0], buffers, H200)
+    small = features(plan.launches[0], traffic[0], buffers, replace(H200, l2_size=1 << 20))
+    assert held.dram == pytest.approx(sum(b.spec.nbytes for b in plan.buffers))
+    assert small.dram > 1.8 * held.dram
+
+
 def test_occupancy_is_limited_by_the_scarcest():
     plan, _ = example("softmax_row", num_warps=8)
     few = replace(plan.launches[0].resources, registers=32, shared=0, num_warps=8)

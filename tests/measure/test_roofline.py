@@ -107,6 +107,18 @@ def test_attention_counts_both_products():
     assert bound(sdpa(2, 3, 128, "float16"), H200, IEEE).flops == 2 * 2 * 2 * 3 * 128 * 128 * 64
 
 
+def test_einsum_counts_every_index_once():
+    x, w = spec(2, 3, 5), spec(2, 5, 7)
+    inputs = (
+        Input(Value("x", x), InputKind.ACTIVATION),
+        Input(Value("w", w), InputKind.ACTIVATION),
+    )
+    node = Node(
+        "y", "aten.einsum.default", ("bij,bjk->bik", (Ref("x"), Ref("w"))), (), (Value("y", spec(2, 3, 7)),)
+    )
+    assert bound(Graph(inputs, (node,), (Ref("y"),)), H200, IEEE).flops == 2 * 2 * 3 * 5 * 7
+
+
 def test_an_embedding_reads_only_the_rows_it_returns():
     table = graph(
         [("w", spec(50000, 64)), ("i", spec(4, 8, dtype="int64"))],
