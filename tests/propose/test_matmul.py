@@ -27,6 +27,18 @@ class Gated(nn.Module):
         return F.silu(self.a(x)) * self.b(x)
 
 
+class Chunked(nn.Module):
+    """Gate and value as halves of one product."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.both = nn.Linear(24, 80, bias=bias)
+
+    def forward(self, x):
+        a, b = self.both(x).chunk(2, dim=-1)
+        return F.silu(a) * b
+
+
 class Head(nn.Module):
     """A gate before the product; scale, activation and residual behind it."""
 
@@ -71,6 +83,8 @@ def modules():
     small = (values(1, 18, 24, seed=1), values(1, 18, 1, seed=2), values(1, 18, 20, seed=3))
     yield Problem("head", Head(), ((values(2, 9, 24), values(2, 9, 1), values(2, 9, 20)), small))
     yield Problem("projected", Projected(), ((values(2, 19, 24),), (values(3, 6, 24),)))
+    yield Problem("chunked", Chunked(True), ((values(2, 19, 24),), (values(1, 21, 24),)))
+    yield Problem("chunked_few", Chunked(False), ((values(3, 24),), (values(1, 24),)))
     merged = (values(1, 3, 5, 12, seed=4), values(1, 5, 20, seed=5))
     yield Problem("merged", Merged(), ((values(2, 3, 19, 12), values(2, 19, 20)), merged))
     yield linear("few_rows", ((values(3, 80),), (values(2, 80),)), 80, 30)
@@ -133,6 +147,7 @@ def test_single_and_combined_structural_choices(tmp_path):
         (batch, {"split_k": 4}),
         (batch, {"persistent": 2, "epilogue": "separate"}),
         (batch, {"method": "rows"}),
+        (Problem("chunked", Chunked(True), ((values(2, 19, 24),),)), {"split_k": 2, "tail": "masked"}),
     ):
         offers.append((problem, [_at(problem, change)]))
     assert run(offers, tmp_path) == {}

@@ -1,11 +1,13 @@
 """Convolutions as implicit GEMM, with folded batch norm and whatever pointwise ops surround them."""
 
+from math import prod
+
 from mkevolve.data.candidate import Setting
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.model import Precision
 from mkevolve.propose.family import Family, Point
-from mkevolve.propose.ops.conv_design import PATCH_WIDTHS, Design, terms
+from mkevolve.propose.ops.conv_design import PATCH_WIDTHS, Design, terms, tiles
 from mkevolve.propose.ops.conv_finish import write_reduce
 from mkevolve.propose.ops.conv_kernel import write_main, write_repack
 from mkevolve.propose.ops.conv_match import CONVOLUTIONS, ConvProblem, match_conv
@@ -14,6 +16,7 @@ from mkevolve.propose.ops.conv_tile import Job, check_design, define_output
 from mkevolve.propose.shapes import Sizes
 from mkevolve.propose.source import Source
 
+DEEP = 16  # steps of the inner loop from which sharing them pays for a second launch
 DOT = {Precision.IEEE: ("tf32x3", "ieee"), Precision.TF32: ("tf32", "tf32x3", "ieee")}
 
 
@@ -31,25 +34,22 @@ class ConvFamily(Family[ConvProblem]):
         return None if any(c.is_depthwise for c in problem.convs) else problem
 
     def choices(self, match: ConvProblem, chip: Chip, precision: Precision) -> dict[str, tuple[Setting, ...]]:
-        values = match.graph.values()
-        source = values[match.convs[0].source].spec
+        source = match.graph.values()[match.convs[0].source].spec
         table: dict[str, tuple[Setting, ...]] = {}
         if source.dtype == "float32":
             table["dot"] = DOT[precision]
         group = min(c.ci // c.groups for c in match.convs)
-        if any(c.window.taps > 1 for c in match.convs) and group <= 32:
+        tapped = any(c.window.taps > 1 for c in match.convs)
+        if tapped and group <= 32:
             table["k_order"] = ("fused_taps", "per_tap") if group < 16 else ("per_tap", "fused_taps")
-        table["tile"] = ("flat", "patch") if match.convs[0].spatial == 2 else ("flat",)
-        table["order"] = ("channels", "pixels", "grouped")
-        if len(match.convs) == 1:
-            table["split_k"] = (1, 2, 4, 8)
-        table["programs"] = (0, chip.processors, 2 * chip.processors)
-        if any(c.window.taps > 1 for c in match.convs) and group >= 16:
-            channels_last = source.stride[1] == 1
-            table["repack"] = ("none",) if channels_last else ("none", "nhwc")
+        if tapped and match.convs[0].spatial == 2:
+            table["tile"] = ("flat", "patch")
+        if tapped and group >= 16 and source.stride[1] != 1:
+            table["repack"] = ("none", "nhwc")
+        table |= _schedules(match, chip)
         if len(match.convs) == 1 and match.convs[0].norm is not None:
             table["norm"] = ("weights", "epilogue")
-        return {name: options for name, options in table.items() if len(options) > 1}
+        return table
 
     def render(self, match: ConvProblem, point: Point) -> str | None:
         design = _design(match, point)
@@ -59,6 +59,28 @@ class ConvFamily(Family[ConvProblem]):
             return None
         define_output(job.sizes, match.convs[0], match.result)
         return _source(job).render()
+
+
+def _schedules(match: ConvProblem, chip: Chip) -> dict[str, tuple[Setting, ...]]:
+    """Orders of tiles, persistent programs and split-K, where the target has enough or too few tiles."""
+    found, blocks = terms(match, _design(match, {}))
+    shape = match.graph.values()[match.result].spec.shape
+    groups, rows = match.convs[0].groups, prod(shape) // shape[1]
+    across = groups * tiles(shape[1] // groups, min(blocks.columns))
+    count = tiles(rows, blocks.rows[0]) * groups * tiles(shape[1] // groups, blocks.columns[0])
+    table: dict[str, tuple[Setting, ...]] = {}
+    if across > 1:
+        table["order"] = ("channels", "pixels", "grouped")
+    if count > chip.processors:
+        table["programs"] = (0, chip.processors, 2 * chip.processors)
+    steps = tiles(found[0].packing.rows, blocks.inner[0])
+    splits = [s for s in (2, 4, 8) if 2 * s <= steps]
+    if len(found) == 1 and splits and count < 2 * chip.processors:
+        table["split_k"] = (1, *splits)
+        if steps >= DEEP and 2 * count < chip.processors:
+            wanted = next((s for s in splits if s * count >= chip.processors), splits[-1])
+            table["split_k"] = (wanted, 1, *(s for s in splits if s != wanted))
+    return table
 
 
 def _design(match: ConvProblem, point: Point) -> Design:

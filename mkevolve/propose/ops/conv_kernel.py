@@ -13,6 +13,7 @@ from mkevolve.propose.ops.conv_tile import (
     host_text,
     linear,
     patch_rows,
+    pixel_count,
     reach,
     row_tiles,
 )
@@ -71,10 +72,9 @@ def _tile(job: Job, emit: Emitter, tiles_m: str, tiles_n: str) -> None:
         _accumulate(job, emit, term)
     if job.design.split > 1:
         _, _, oh, ow = (kernel.size(d) for d in job.output)
-        pixels = kernel.size(job.output[0], job.output[2], job.output[3])
-        kernel.line(
-            f"row = ((n * {oh} + oh) * {ow} + ow).to(tl.int64) + tl.program_id(1).to(tl.int64) * {pixels}"
-        )
+        row = f"(n * {oh} + oh) * {ow} + ow" if job.design.patch else "m"
+        pixels = pixel_count(kernel, job.output)
+        kernel.line(f"row = ({row}).to(tl.int64) + tl.program_id(1).to(tl.int64) * {pixels}")
         target = f"{kernel.pointer('partial')} + row[:, None] * {job.columns} + column[None, :]"
         kernel.line(f"tl.store({target}, acc, mask=rows[:, None])")
     else:

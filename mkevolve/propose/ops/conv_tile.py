@@ -129,10 +129,8 @@ def row_tiles(job: Job, kernel: Kernel) -> tuple[str, str]:
     kernel.constant("BLOCK_M")
     n, _, oh, ow = (kernel.size(d) for d in job.output)
     if not job.design.patch:
-        return (
-            f"tl.cdiv({pixel_counts(kernel, job.output)[0]}, BLOCK_M)",
-            f"triton.cdiv({host_pixels(job)}, BLOCK_M)",
-        )
+        pixels = pixel_count(kernel, job.output)
+        return f"tl.cdiv({pixels}, BLOCK_M)", f"triton.cdiv({host_pixels(job)}, BLOCK_M)"
     kernel.constant("BLOCK_W")
     host = [job.sizes.host(d) for d in job.output]
     text = "{0} * {1}cdiv({2}, BLOCK_M // BLOCK_W) * {1}cdiv({3}, BLOCK_W)"
@@ -149,7 +147,7 @@ def column_tiles(job: Job) -> str:
 
 def flat_rows(kernel: Kernel, dims: tuple[Dim, ...], tile: str, block: str) -> None:
     """Write the pixel (batch, -, rows, columns are `dims`) of every row: consecutive ones of the batch."""
-    pixels, plane = pixel_counts(kernel, dims)
+    pixels, plane = pixel_count(kernel, dims), plane_size(kernel, dims)
     columns = kernel.size(dims[3])
     kernel.line(f"m = {tile} * {block} + {kernel.arange(block)}")
     kernel.line(f"rows = m < {pixels}")
@@ -159,13 +157,17 @@ def flat_rows(kernel: Kernel, dims: tuple[Dim, ...], tile: str, block: str) -> N
     kernel.line(f"ow = pixel % {columns}")
 
 
-def pixel_counts(kernel: Kernel, dims: tuple[Dim, ...]) -> tuple[str, str]:
-    """Kernel text of the number of pixels of the batch and of one image.
+def pixel_count(kernel: Kernel, dims: tuple[Dim, ...]) -> str:
+    """Kernel text of the number of pixels of the batch.
 
-    As arguments of their own their divisibility is known, and with it which addresses are neighbours.
+    As an argument of its own its divisibility is known, and with it which addresses are neighbours.
     """
-    plane = kernel.scalar("plane", kernel.sizes.host(dims[2], dims[3]))
-    return kernel.scalar("pixels", kernel.sizes.host(dims[0], dims[2], dims[3])), plane
+    return kernel.scalar("pixels", kernel.sizes.host(dims[0], dims[2], dims[3]))
+
+
+def plane_size(kernel: Kernel, dims: tuple[Dim, ...]) -> str:
+    """Kernel text of the number of pixels of one image."""
+    return kernel.scalar("plane", kernel.sizes.host(dims[2], dims[3]))
 
 
 def patch_rows(job: Job, kernel: Kernel) -> None:

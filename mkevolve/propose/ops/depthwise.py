@@ -7,7 +7,7 @@ from mkevolve.data.candidate import Setting
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.model import Precision
-from mkevolve.propose.emit import Coord, Emitter
+from mkevolve.propose.emit import Coord, Emitter, Kernel
 from mkevolve.propose.family import Family, Point
 from mkevolve.propose.ops.conv_design import round_up
 from mkevolve.propose.ops.conv_match import CONVOLUTIONS, Conv, ConvProblem, match_conv
@@ -18,11 +18,12 @@ from mkevolve.propose.ops.conv_tile import (
     define_output,
     four,
     linear,
-    pixel_counts,
+    pixel_count,
+    plane_size,
     reach,
     store_result,
 )
-from mkevolve.propose.shapes import Sizes, power_of_two
+from mkevolve.propose.shapes import Dim, Sizes, power_of_two
 from mkevolve.propose.source import Source
 
 UNROLLED_TAPS = 25
@@ -157,11 +158,15 @@ def _place(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
     n, channels, oh, ow = (kernel.size(d) for d in dims)
     for name in ("BLOCK_P", "BLOCK_C", *(("BLOCK_W",) if tile.patch else ())):
         kernel.constant(name)
-    kernel.grid = f"({' * '.join(_tiles(tile, [_paren(emit.sizes.host(d)) for d in dims], 'triton'))},)"
+    host = [_paren(emit.sizes.host(d)) for d in dims]
+    planes = tile.across == "pixels"
+    whole = emit.sizes.host(*(dims[2:] if planes else (dims[0], *dims[2:])))
+    kernel.grid = f"({' * '.join(_tiles(tile, host, whole, 'triton'))},)"
+    pixels = "" if tile.patch else plane_size(kernel, dims) if planes else pixel_count(kernel, dims)
     kernel.line(f"pid = {kernel.program_id()}")
-    kernel.line(f"tiles = {_tiles(tile, [n, channels, oh, ow], 'tl')[0]}")
+    kernel.line(f"tiles = {_tiles(tile, [n, channels, oh, ow], pixels, 'tl')[0]}")
     kernel.line(f"lane = {kernel.arange('BLOCK_P')}")
-    if tile.across == "pixels":
+    if planes:
         kernel.line("area = pid % tiles")
         kernel.line(f"line = pid // tiles * BLOCK_C + {kernel.arange('BLOCK_C')}")
         kernel.line(f"channel = line < {n} * {channels}")
@@ -177,21 +182,29 @@ def _place(match: ConvProblem, tile: Tile, emit: Emitter) -> None:
         kernel.line(f"ow = area % tl.cdiv({ow}, BLOCK_W) * BLOCK_W + lane % BLOCK_W")
         kernel.line(f"rows = (oh < {oh}) & (ow < {ow})")
     else:
-        pixels, plane = pixel_counts(kernel, dims)
-        across = tile.across == "pixels"
-        kernel.line(f"{'pixel' if across else 'm'} = area * BLOCK_P + lane")
-        if not across:
-            kernel.line(f"n = m // {plane}")
-            kernel.line(f"pixel = m % {plane}")
-        kernel.line(f"oh = pixel // {ow}")
-        kernel.line(f"ow = pixel % {ow}")
-        kernel.line(f"rows = pixel < {plane}" if across else f"rows = m < {pixels}")
+        _run_of_pixels(planes, kernel, pixels, dims)
     if tile.across == "channels" and tile.patch:
         kernel.line("n = lane * 0 + pid // blocks // tiles")
 
 
-def _tiles(tile: Tile, sizes: list[str], module: str) -> list[str]:
-    """Text of the number of tiles over pixels, then of the other factors of the grid."""
+def _run_of_pixels(planes: bool, kernel: Kernel, pixels: str, dims: tuple[Dim, ...]) -> None:
+    """Write the place of consecutive pixels, of one image or of all."""
+    name, columns = "pixel" if planes else "m", kernel.size(dims[3])
+    kernel.line(f"{name} = area * BLOCK_P + lane")
+    kernel.line(f"rows = {name} < {pixels}")
+    if not planes:
+        plane = plane_size(kernel, dims)
+        kernel.line(f"n = m // {plane}")
+        kernel.line(f"pixel = m % {plane}")
+    kernel.line(f"oh = pixel // {columns}")
+    kernel.line(f"ow = pixel % {columns}")
+
+
+def _tiles(tile: Tile, sizes: list[str], pixels: str, module: str) -> list[str]:
+    """Text of the number of tiles over pixels, then of the other factors of the grid.
+
+    `pixels` counts those of an image, or of the batch where a tile goes on to the next image.
+    """
     n, channels, oh, ow = sizes
     planes = tile.across == "pixels"
     lines = f"{n} * {channels}" if planes else channels
@@ -199,7 +212,6 @@ def _tiles(tile: Tile, sizes: list[str], module: str) -> list[str]:
     if tile.patch:
         area = f"{module}.cdiv({oh}, BLOCK_P // BLOCK_W) * {module}.cdiv({ow}, BLOCK_W)"
         return [area, *factors] if planes else [area, *factors, n]
-    pixels = f"{oh} * {ow}" if planes else f"{n} * {oh} * {ow}"
     return [f"{module}.cdiv({pixels}, BLOCK_P)", *factors]
 
 

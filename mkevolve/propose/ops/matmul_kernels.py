@@ -9,7 +9,7 @@ from mkevolve.propose.emit import Emitter
 from mkevolve.propose.kernel import Kernel
 from mkevolve.propose.ops.matmul_match import Product
 from mkevolve.propose.ops.matmul_norm import place_normalised, write_statistics
-from mkevolve.propose.ops.matmul_tile import ACROSS, ALONE, DOWN, Places, Tile, Walk, at
+from mkevolve.propose.ops.matmul_tile import ACROSS, ALONE, DOWN, Places, Tile, Walk, at, shifted
 from mkevolve.propose.source import Source
 
 PARTIAL = "partial"
@@ -189,7 +189,7 @@ def _multiply(
             b = _packed(tile, product, number, plan.packed, (sides.column, keep))
         else:
             inner = tile.places(term.inner, "ks", DOWN, down)
-            there = at(term.rhs_labels, {**sides.batch, **sides.columns, **inner})
+            there = at(term.rhs_labels, shifted(term, {**sides.batch, **sides.columns, **inner}))
             b = tile.operand(term.rhs, there, ("BLOCK_K", "BLOCK_N"), keep)
         tile.kernel.line(f'{acc} = tl.dot({a}, {b}, {acc}, input_precision="{plan.precision}")')
 

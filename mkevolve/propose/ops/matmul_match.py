@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mkevolve.data.decomposition import Subgraph
-from mkevolve.data.graph import Graph, InputKind, Node
+from mkevolve.data.graph import Graph, InputKind, Node, Ref
 from mkevolve.errors import ProposalError
 from mkevolve.propose.emit import is_pointwise
 from mkevolve.propose.ops.matmul_norm import LAYER, RMS, Norm, match_norm
 from mkevolve.propose.ops.matmul_terms import Contraction, Labels, contraction, is_product
 from mkevolve.propose.ops.matmul_tile import label_dims
-from mkevolve.propose.shapes import Dim, Sizes, is_one
+from mkevolve.propose.shapes import Dim, Sizes, is_constant, is_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,19 @@ def match_product(subgraph: Subgraph) -> Product | None:
         for term in terms:
             term.sizes(other)
     _check_siblings(nodes, terms, sizes)
+    dims = label_dims(sizes, terms[0])
+    if len(terms) == 1 and (parts := _parts(graph, terms[0], sizes)):
+        dims[parts[0].columns[0]] = sizes.number(parts[1].start)
+        terms = parts
+    if max(sizes.product(*(dims[x] for x in terms[0].batch))) > MOST_BATCH:
+        raise ProposalError(f"{nodes[0].op}: a batch of more than {MOST_BATCH}")
     dtypes = {sizes.dtype(v) for t in terms for v in (t.lhs, t.rhs)}
     if len(dtypes) != 1 or not dtypes <= {"float16", "bfloat16", "float32"}:
         raise ProposalError(f"{nodes[0].op} on {', '.join(sorted(dtypes))}")
-    weights = [_weight(graph, term) for term in terms]
+    weights = [_weight(graph, term) for term in terms] if terms[-1].start == 0 else [None]
     packable = tuple(w for w in weights if w is not None) if None not in weights else ()
-    norm = match_norm(graph, terms, sizes.dtype(terms[0].lhs))
-    return Product(subgraph, terms, label_dims(sizes, terms[0]), packable, norm)
+    norm = match_norm(graph, terms, nodes, sizes.dtype(terms[0].lhs))
+    return Product(subgraph, terms, dims, packable, norm)
 
 
 def _oriented(term: Contraction, sizes: Sizes) -> Contraction:
@@ -102,7 +108,25 @@ def _check_siblings(nodes: list[Node], terms: tuple[Contraction, ...], sizes: Si
         raise ProposalError(f"{nodes[0].op} {len(terms)} times")
 
 
+def _parts(graph: Graph, term: Contraction, sizes: Sizes) -> tuple[Contraction, ...]:
+    """The product as equal parts of its columns, where all that reads it is one split of them; else empty."""
+    readers = [n for n in graph.nodes if term.node in n.reads]
+    if len(readers) != 1 or readers[0].op not in _SPLITS or term.out_labels[-1:] != term.columns:
+        return ()
+    node, rank = readers[0], len(term.out_labels)
+    dim = node.args[2] if len(node.args) > 2 else node.kwarg("dim", 0)
+    widths = {sizes.shape(v.name)[rank - 1] for v in node.outputs}
+    if dim not in (-1, rank - 1) or len(widths) > 1 or Ref(term.node) in graph.outputs:
+        return ()
+    width = widths.pop()
+    if not is_constant(width) or not 2 <= len(node.outputs) <= MOST_TERMS:
+        return ()
+    return tuple(replace(term, node=v.name, start=i * width[0]) for i, v in enumerate(node.outputs))
+
+
 MOST_TERMS = 3
+MOST_BATCH = 65535  # programs along the second axis of a grid
+_SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default"})
 _PERMUTES = frozenset(
     {"aten.t.default", "aten.transpose.int", "aten.permute.default", "aten.numpy_T.default"}
 )

@@ -25,7 +25,7 @@ class Norm:
     centred: bool
 
 
-def match_norm(graph: Graph, terms: tuple[Contraction, ...], dtype: str) -> Norm | None:
+def match_norm(graph: Graph, terms: tuple[Contraction, ...], products: list[Node], dtype: str) -> Norm | None:
     """The norm whose result is the left operand of all terms, over its whole inner dimension; None without.
 
     Raises `ProposalError` naming the op for a norm anywhere else. `dtype` gives an RMS norm its default eps.
@@ -36,7 +36,7 @@ def match_norm(graph: Graph, terms: tuple[Contraction, ...], dtype: str) -> Norm
     node, first = nodes[0], terms[0]
     result = node.outputs[0].name
     readers = [n.name for n in graph.nodes if result in n.reads]
-    plain = len(nodes) == 1 and first.lhs == result and readers == [t.node for t in terms]
+    plain = len(nodes) == 1 and first.lhs == result and readers == [n.name for n in products]
     shape = node.args[1]
     whole = isinstance(shape, tuple) and len(shape) == 1 and first.lhs_labels[-1:] == first.inner
     if not plain or not whole or Ref(result) in graph.outputs or not isinstance(node.args[0], Ref):

@@ -2,7 +2,7 @@
 
 from mkevolve.propose.ops.matmul_kernels import batch_places, new_tile, write_results, zeros
 from mkevolve.propose.ops.matmul_match import Product
-from mkevolve.propose.ops.matmul_tile import ACROSS, ALONE, DOWN, Walk, at
+from mkevolve.propose.ops.matmul_tile import ACROSS, ALONE, DOWN, Walk, at, shifted
 from mkevolve.propose.source import Source
 
 
@@ -25,7 +25,7 @@ def write_rows(source: Source, product: Product) -> None:
         down = tile.places(first.inner, "ks", ACROSS, (across,) if across else ())
         value = tile.emitter.pull(first.lhs, at(first.lhs_labels, {**batch, **rows, **down})).cast("float32")
         for acc, term in zip(sums, product.terms, strict=True):
-            there = {**batch, **inputs, **down}
+            there = shifted(term, {**batch, **inputs, **down})
             weight = tile.emitter.pull(term.rhs, at(term.rhs_labels, there)).cast("float32")
             text = f"{value} * {weight}"
             kernel.line(f"{acc} += tl.where({across}, {text}, 0)" if across else f"{acc} += {text}")

@@ -11,10 +11,11 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """`out = alpha * sum over inner (lhs * rhs) + beta * addend`.
+    """`out = alpha * sum over inner (lhs * rhs) + beta * addend`; `node` names the value that this makes.
 
     One label a dimension, in the order of the tensor's dimensions. `""` marks a dimension of size 1 that is
-    broadcast, so its index is always 0. Sizes are not stored: they differ between variants.
+    broadcast, so its index is always 0. Sizes are not stored: they differ between variants. A term that is
+    a part of a product (`gate, up = linear(x).chunk(2, -1)`) reads the columns of `rhs` from `start` on.
     """
 
     node: str
@@ -27,6 +28,7 @@ class Contraction:
     addend_labels: Labels = ()
     alpha: float = 1.0
     beta: float = 1.0
+    start: int = 0
 
     @property
     def batch(self) -> Labels:

@@ -8,7 +8,7 @@ from mkevolve.propose.kernel import Kernel
 from mkevolve.propose.ops.matmul_terms import Contraction, Labels
 from mkevolve.propose.rules import computed, literal
 from mkevolve.propose.shapes import Dim, Sizes, is_one
-from mkevolve.propose.views import is_view, paren, unravel
+from mkevolve.propose.views import is_view, paren, shift, unravel
 
 Places = dict[str, Coord]
 """Where a tile lies along each label."""
@@ -80,7 +80,8 @@ class Tile:
         if term.alpha != 1.0:
             kernel.line(f"{acc} *= {literal(term.alpha)}")
         if term.addend is not None and term.beta != 0.0:
-            added = emitter.pull(term.addend, at(term.addend_labels, places)).cast("float32")
+            where = at(term.addend_labels, shifted(term, places))
+            added = emitter.pull(term.addend, where).cast("float32")
             kernel.line(f"{acc} += {added if term.beta == 1.0 else f'{literal(term.beta)} * {added}'}")
         emitter.place(term.node, at(term.out_labels, places), acc)
 
@@ -95,6 +96,13 @@ class Tile:
 def at(labels: Labels, places: Places) -> Coords:
     """Coordinates of a tensor with these labels; a broadcast dimension lies at 0."""
     return tuple(places[x] if x else ZERO for x in labels)
+
+
+def shifted(term: Contraction, places: Places) -> Places:
+    """Places as the right operand and the bias of a part of a product are read at."""
+    if term.start == 0:
+        return places
+    return {x: shift(c, term.start) if x in term.columns else c for x, c in places.items()}
 
 
 def is_loaded(emitter: Emitter, value: str) -> bool:
