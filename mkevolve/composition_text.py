@@ -27,7 +27,7 @@ _KERNELS = (
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes lists of plain values on one line."""
+    """Writes lists of plain values, and each `_Line`, on one line."""
 
     def represent_sequence(
         self, tag: str, sequence: Iterable[object], flow_style: bool | None = None
@@ -40,6 +40,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+class _Line(dict[str, Json]):
+    """A mapping that is written on one line."""
+
+
+_Dumper.add_representer(
+    _Line, lambda dumper, row: dumper.represent_mapping("tag:yaml.org,2002:map", row, flow_style=True)
+)
 # `torch.__version__` is a subclass of str
 _Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(str(text)))
 
@@ -82,7 +89,9 @@ def _dump(value: Mapping[str, Json]) -> str:
 def _leaf(leaf: Leaf) -> Json:
     if leaf.spec is None:
         return {"value": leaf.literal}
-    return {"shape": list(leaf.spec.shape), "dtype": leaf.spec.dtype, "stride": list(leaf.spec.stride)}
+    shape: list[Json] = [*leaf.spec.shape]
+    stride: list[Json] = [*leaf.spec.stride]
+    return _Line(shape=shape, dtype=leaf.spec.dtype, stride=stride)
 
 
 def _slot(choice: SlotChoice) -> Json:
@@ -96,19 +105,25 @@ def _slot(choice: SlotChoice) -> Json:
     if choice.reason:
         row["reason"] = choice.reason
     if choice.fallback is not None:
-        row["fallback"] = _time(choice.fallback)
+        row["fallback"] = _Line(_figure(choice.fallback))
     if choice.alternatives:
         row["alternatives"] = [
-            {"implementation": name, **(_time(time) if time is not None else {})}
+            _Line(implementation=name, **(_figure(time) if time is not None else {}))
             for name, time in choice.alternatives
         ]
     row.update(nodes=list(slot.nodes), inputs=list(slot.inputs), outputs=list(slot.outputs))
     return row
 
 
+def _figure(time: Measurement) -> dict[str, Json]:
+    """A time for people: four digits, without what made it up."""
+    us, low, high = (float(f"{v:.4g}") for v in (time.us, time.low, time.high))
+    return {"us": us, "low": low, "high": high, "clock": time.clock.value}
+
+
 def _time(time: Measurement) -> dict[str, Json]:
-    row: dict[str, Json] = {"clock": time.clock.value, "us": time.us, "low": time.low, "high": time.high}
-    return row | ({"terms": dict(time.terms)} if time.terms else {})
+    row = _Line(us=time.us, low=time.low, high=time.high, clock=time.clock.value)
+    return row if not time.terms else {**row, "terms": _Line(dict(time.terms))}
 
 
 def _kernel(entry: KernelEntry) -> Json:
@@ -118,7 +133,7 @@ def _kernel(entry: KernelEntry) -> Json:
         "sha256": entry.sha256,
         "subgraph": entry.subgraph,
         "evidence": entry.evidence,
-        "configurations": {name: dict(c.settings) for name, c in entry.configurations},
+        "configurations": {name: _Line(dict(c.settings)) for name, c in entry.configurations},
     }
     if entry.measurement is not None:
         row["measurement"] = _time(entry.measurement)
@@ -135,7 +150,7 @@ def _decomposition(cut: Decomposition) -> Json:
         "parent": cut.parent,
         "mutation": cut.mutation,
         "formats": dict(cut.formats),
-        "copies": [{"node": c.node, "name": c.name, "consumers": list(c.consumers)} for c in cut.copies],
+        "copies": [_Line(node=c.node, name=c.name, consumers=list(c.consumers)) for c in cut.copies],
         "partitions": [list(p) for p in cut.partitions],
     }
 

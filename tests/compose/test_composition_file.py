@@ -18,7 +18,8 @@ SOURCES = {
     source_id(text): text for text in ("def run(x):\n    return x\n", "# the second\n", "# a third: é\n")
 }
 FIRST, SECOND, THIRD = SOURCES
-TIME = Measurement(Clock.MODEL, 12.25, 10.0, 15.5, (("dram", 8.5),))
+TIME = Measurement(Clock.MODEL, 12.25, 10.0, 15.5)
+DETAILED = Measurement(Clock.MODEL, 12.2512345678901, 10.0, 1e6 / 3, (("dram", 8.5), ("launches", 3.0)))
 
 
 def slot(name: str, subgraph: str) -> Slot:
@@ -37,7 +38,7 @@ def entry(kernel: str, place: Slot) -> KernelEntry:
         place.subgraph,
         (("target", Configuration(settings)), ("check_1@b", Configuration())),
         "e_000000000001",
-        TIME,
+        DETAILED,
         0.5,
         1.0,
     )
@@ -218,7 +219,7 @@ def test_a_missing_kernel_file_is_found(path):
         ("  implementation: eager", "  implementation:", r"\(slots\[2\]\.implementation\): empty"),
         ("- name: b", "- name: a", r"\(slots\[0\]\): two slots are named 'a'"),
         ("[10, 3]", "[10, x]", r"\(variants\.target\[0\]\.shape\[1\]\): 'x' is not an integer"),
-        ("us: 12.25", "us: soon", r"'soon' is not a number"),
+        ("us: 12.25,", "us: soon,", r"'soon' is not a number"),
         ("slots:", "slots: 3\nnothing:", r"\(slots\): a list is expected"),
         ("- name: a", "- name: [a", "not YAML"),
         ("  target:", "  first:", "must be 'target'"),
