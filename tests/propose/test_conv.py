@@ -1,12 +1,15 @@
 """Convolution templates against eager in float64: one line a rule, every structural choice of the table."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import Problem, check, every_point, propose
+from oracle import CHIP, Problem, check, every_point, propose, request, run
 from torch import nn
 
 from mkevolve.errors import ProposalError
+from mkevolve.propose.template import TemplateProposer
 
 pytestmark = pytest.mark.interp
 
@@ -82,12 +85,17 @@ class Projected(nn.Module):
 def test_structural_choices(tmp_path):
     few = layer("few", nn.Conv2d(3, 17, 3, padding=1, bias=False), *pair(3, (1, 5, 9), (2, 3, 4)), norm=True)
     many = layer("many", nn.Conv2d(18, 140, 3, 2, 1), *pair(18, (1, 5, 5), (2, 3, 4)), norm=True)
-    names = {choice for problem in (few, many) for c in every_point(problem) for choice, _ in c.choices}
+    # A chip of one processor, so that few tiles are enough for persistent programs.
+    tiny = replace(request(many, limit=1000), chip=replace(CHIP, processors=1))
+    offers = {few: every_point(few), many: TemplateProposer().propose(tiny)}
+    offers[many] += tuple(c for c in every_point(many) if "split_k" in c.move)
+    names = {choice for points in offers.values() for c in points for choice, _ in c.choices}
     assert {"dot", "k_order", "tile", "order", "split_k", "programs", "repack", "norm"} <= names
     inputs = ((values(1, 18, 4, 5), values(1, 3, 8, 10)), (values(2, 18, 3, 3), values(2, 3, 6, 6)))
     joined = Problem("projected", settled(Projected(2)), inputs, 4e-6)
     assert "plus conv 1x1" in propose(joined)[0].source
-    assert check([few, many, joined], tmp_path) == {}
+    offers[joined] = every_point(joined)
+    assert run(list(offers.items()), tmp_path) == {}
 
 
 def test_surroundings(tmp_path):

@@ -96,3 +96,15 @@ def test_16_bit_results_round_once(backend):
             error = (result.outputs[0].double() - wide).abs().max() / wide.abs().max()
             # Half an ulp of the result, and what rounding the folded weights adds.
             assert error < 1.5 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("groups", [1, 64])
+def test_offsets_beyond_31_bits(backend, groups):
+    module = nn.Conv2d(64, 64, 3, padding=1, groups=groups).to("meta", torch.float16)
+    large, small = (
+        torch.empty(s, device="meta", dtype=torch.float16) for s in ((256, 64, 512, 512), (1, 64, 5, 7))
+    )
+    problem = type(conv())(f"wide_{groups}", module, ((large,), (small,)))
+    offer = best(problem)
+    assert "tl.program_id(0).to(tl.int64)" in offer.source
+    assert compiled(backend, problem, offer)[0].programs > 0
