@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.interp
-
-SCRIPT = Path(__file__).with_name("interpreted_scenarios.py")
+SCRIPT = Path(__file__).with_name("kernel_scenarios.py")
 
 
 def scenarios() -> list[str]:
@@ -17,20 +15,39 @@ def scenarios() -> list[str]:
     return [name.id for name in listed.value.elts]
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, str]:
+def outcomes(arguments: list[str], interpret: str) -> dict[str, str]:
     run = subprocess.run(
-        [sys.executable, str(SCRIPT)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        [sys.executable, str(SCRIPT), *arguments],
+        env={**os.environ, "TRITON_INTERPRET": interpret},
         capture_output=True,
         text=True,
     )
-    rows = [line.partition("\t") for line in run.stdout.splitlines() if "\t" in line]
-    found = {name: outcome for name, _, outcome in rows}
     assert run.returncode == 0, run.stderr[-2000:]
-    return found
+    rows = [line.partition("\t") for line in run.stdout.splitlines() if "\t" in line]
+    return {name: outcome for name, _, outcome in rows}
 
 
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, str]:
+    return outcomes([], "1")
+
+
+@pytest.fixture(scope="module")
+def on_a_device() -> dict[str, str]:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    return outcomes(["cuda"], "0")
+
+
+@pytest.mark.interp
 @pytest.mark.parametrize("name", scenarios())
-def test_scenario(name, outcomes):
-    assert outcomes.get(name) == "ok", outcomes.get(name, "did not run").replace(" | ", "\n")
+def test_interpreted(name, interpreted):
+    assert interpreted.get(name) == "ok", interpreted.get(name, "did not run").replace(" | ", "\n")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", scenarios())
+def test_on_a_device(name, on_a_device):
+    assert on_a_device.get(name) == "ok", on_a_device.get(name, "did not run").replace(" | ", "\n")

@@ -1,6 +1,7 @@
 """Runs every scenario on a module with hand-written kernels; prints a line each: name, `ok` or the error.
 
-A process of its own, started with TRITON_INTERPRET=1: triton chooses the interpreter when it is imported.
+A process of its own: with TRITON_INTERPRET=1 triton chooses the interpreter when it is imported; with the
+argument `cuda` the modules are on that device.
 """
 
 import copy
@@ -60,6 +61,7 @@ def run(x, scale):
 '''
 
 WARNED: list[str] = []
+DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 
 
 class Small(nn.Module):
@@ -95,13 +97,13 @@ class Scene:
     """A composed module, its original, and an untouched twin."""
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
-        self.original = Small(dtype).eval()
+        self.original = Small(dtype).eval().to(DEVICE)
         self.twin = copy.deepcopy(self.original)
         self.dtype = dtype
-        self.composed = mkevolve.load(composition(dtype), self.original)
+        self.composed = mkevolve.load(composition(dtype), self.original, unmeasured=DEVICE != "cpu")
 
     def input(self, batch: int, seed: int = 1) -> torch.Tensor:
-        return sample(batch, self.dtype, seed)
+        return sample(batch, self.dtype, seed).to(DEVICE)
 
     def compare(self, batch: int = 4, tolerance: float | None = None) -> None:
         x = self.input(batch)
@@ -222,8 +224,8 @@ def weights_replaced() -> None:
         scene.compare()
         for module in (scene.composed, scene.twin):
             torch.manual_seed(5)
-            module.first.weight = nn.Parameter(torch.randn(6, 8))
-            module.second.weight.data = torch.randn(6, 6)
+            module.first.weight = nn.Parameter(torch.randn(6, 8).to(DEVICE))
+            module.second.weight.data = torch.randn(6, 6).to(DEVICE)
         scene.compare()
     assert scene.counts() == (2, 0)
 
@@ -252,7 +254,7 @@ def weights_are_prepared_once() -> None:
 
 def autocast() -> None:
     scene = Scene()
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.no_grad(), torch.autocast(DEVICE, dtype=torch.bfloat16):
         scene.compare(tolerance=0.0)
     assert scene.composed.report().original == {"autocast": 1}
 
@@ -339,6 +341,33 @@ def the_same_state() -> None:
     assert len(list(scene.composed.modules())) == len(list(scene.original.modules()))
 
 
+def moved_to_another_device() -> None:
+    scene = Scene()
+    if DEVICE == "cpu":
+        return  # there is no other
+    with torch.no_grad():
+        scene.compare()
+        for module in (scene.composed, scene.twin):
+            module.cpu()
+        torch.testing.assert_close(scene.composed(sample(4, scene.dtype)), scene.twin(sample(4, scene.dtype)))
+        assert scene.composed.report().original == {"the tensors are on the CPU": 1}
+        for module in (scene.composed, scene.twin):
+            module.to(DEVICE)
+        scene.compare()
+    assert scene.counts() == (2, 1)
+
+
+def an_unmeasured_device_runs_the_original() -> None:
+    scene = Scene()
+    if DEVICE == "cpu":
+        return
+    composed = mkevolve.load(composition(scene.dtype), scene.original)
+    with torch.no_grad():
+        torch.testing.assert_close(composed(scene.input(4)), scene.twin(scene.input(4)))
+    assert composed.report().composed == 0
+    assert "unmeasured=True" in WARNED[-1]
+
+
 def no_bytecode_beside_the_kernels() -> None:
     scene = Scene()
     with torch.no_grad():
@@ -368,6 +397,8 @@ SCENARIOS = [
     a_vmap,
     deep_copies_are_apart,
     the_same_state,
+    moved_to_another_device,
+    an_unmeasured_device_runs_the_original,
     no_bytecode_beside_the_kernels,
 ]
 
