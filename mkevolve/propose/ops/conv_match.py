@@ -77,11 +77,6 @@ class Conv:
     result: str
 
     @property
-    def params(self) -> tuple[str, ...]:
-        norm = () if self.norm is None else (self.norm.weight, self.norm.bias, self.norm.mean, self.norm.var)
-        return tuple(p for p in (self.weight, self.bias, *norm) if p is not None)
-
-    @property
     def is_depthwise(self) -> bool:
         return self.groups > 1 and self.groups == self.ci
 
@@ -222,13 +217,13 @@ def _norm_after(graph: Graph, value: str) -> tuple[Norm | None, str]:
     if len(readers) != 1 or readers[0].op not in NORMS or Ref(value) in graph.outputs:
         return None, value
     node = readers[0]
-    norm = batch_norm(graph, node)
+    norm = _batch_norm(graph, node)
     if norm is None or node.args[0] != Ref(value):
         return None, value
     return norm, node.outputs[0].name
 
 
-def batch_norm(graph: Graph, node: Node) -> Norm | None:
+def _batch_norm(graph: Graph, node: Node) -> Norm | None:
     """Read an eval-mode batch norm over parameters; None where it uses batch statistics or more results."""
     used = {r for n in graph.nodes for r in n.reads} | {o.name for o in graph.outputs if isinstance(o, Ref)}
     if used.intersection(v.name for v in node.outputs[1:]):
