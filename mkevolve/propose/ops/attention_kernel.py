@@ -112,7 +112,8 @@ class AttentionKernel:
         kernel, match = self.kernel, self.match
         kernel.line(f"cols = j + {kernel.arange('BLOCK_N')}")
         inside = f"cols < {self.columns}"
-        down, across = ((f"({inside}){s}",) if masked else () for s in ("[:, None]", "[None, :]"))
+        across: tuple[str, ...] = (f"({inside})[None, :]",) if masked else ()
+        down: tuple[str, ...] = (f"({inside})[:, None]",) if masked else ()
         columns = Coord("cols[None, :]", across)
         feature = self._feature("rd", match.depth, self.depth, "[:, None]")
         keep = " & ".join((*across, *feature.mask))
@@ -126,7 +127,7 @@ class AttentionKernel:
         else:
             z = self._logits(match.labelled, kernel.assign("z", scores), columns)
         if masked:
-            kept = across[0] + (" & (cols[None, :] <= rm[:, None])" if match.causal else "")
+            kept = f"({inside})[None, :]" + (" & (cols[None, :] <= rm[:, None])" if match.causal else "")
             kernel.line(f'{z} = tl.where({kept}, {z}, float("-inf"))')
         self._update(z, folded)
         values = self._feature(self._value_vector, match.width, self.width, "[None, :]")
