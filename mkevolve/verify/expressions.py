@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from mkevolve.verify.kinds import (
     ALLOCATIONS,
@@ -16,6 +15,7 @@ from mkevolve.verify.kinds import (
     TORCH_PLAIN,
     VIEWS,
     Kind,
+    Scope,
     Shape,
     bind,
     element,
@@ -23,16 +23,6 @@ from mkevolve.verify.kinds import (
     join,
 )
 from mkevolve.verify.source import Source, Violation, is_dtype
-
-
-@dataclass
-class Scope:
-    """One function being interpreted with the kinds of its arguments."""
-
-    name: str
-    prepare: bool
-    names: dict[str, Shape]
-    result: list[Shape] = field(default_factory=list)
 
 
 class Expressions:
@@ -57,8 +47,7 @@ class Expressions:
         """Give the names of a target their kinds."""
         match target:
             case ast.Name(name):
-                if name in self._source.imports or name in self._source.jits or name in self._source.hosts:
-                    raise Violation(target, f"{scope.name} gives the name {name} another meaning")
+                self.bindable(name, target, scope.name)
                 scope.names[name] = kind
             case ast.Tuple(elts) | ast.List(elts):
                 fits = isinstance(kind, tuple) and len(kind) == len(elts)
@@ -72,6 +61,11 @@ class Expressions:
                 self.assign(inner, kind, scope)
             case _:
                 raise Violation(target, f"{scope.name} writes to an element or attribute")
+
+    def bindable(self, name: str, node: ast.AST, where: str) -> None:
+        """Refuse a parameter or variable with the name of an import or function: it would hide behind it."""
+        if name in self._source.imports or name in self._source.jits or name in self._source.hosts:
+            raise Violation(node, f"{where} gives the name {name} another meaning")
 
     def test(self, node: ast.expr, scope: Scope) -> None:
         """Refuse a condition that reads a tensor, except in `prepare`."""
@@ -137,7 +131,8 @@ class Expressions:
                     return []
                 return [left, *right]
             case ast.JoinedStr(values=values):
-                return [v.value for v in values if isinstance(v, ast.FormattedValue)]
+                parts = [v for v in values if isinstance(v, ast.FormattedValue)]
+                return [*(v.value for v in parts), *(v.format_spec for v in parts if v.format_spec)]
             case ast.Slice(lower=lower, upper=upper, step=step):
                 return [p for p in (lower, upper, step) if p is not None]
         raise Violation(node, f"{type(node).__name__} in {scope.name}")
@@ -159,7 +154,8 @@ class Expressions:
             # Only a grid takes one; its argument is the table of constants.
             if arguments.defaults or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
                 raise Violation(node, f"a lambda in {scope.name} takes the table of constants only")
-            scope.names.update({a.arg: Kind.PLAIN for a in arguments.args})
+            for each in arguments.args:
+                self.assign(ast.Name(each.arg, ast.Store(), lineno=node.lineno), Kind.PLAIN, scope)
             kind = self.kind(node.body, scope)
         scope.names = before
         return kind
@@ -269,6 +265,7 @@ class Expressions:
         if dotted in ALLOCATIONS:
             if any(k.arg == "out" for k in node.keywords):
                 raise Violation(node, f"{scope.name} allocates with out=")
+            self._no_tensors(kinds[1:] if name.endswith("_like") else kinds, node, scope)
             return Kind.TENSOR
         if dotted in ("triton.cdiv", "triton.next_power_of_2") or (
             module == "math" and not name.startswith("_")

@@ -6,8 +6,8 @@ read sizes and launch. `prepare` may use any torch operation, and launches nothi
 
 import ast
 
-from mkevolve.verify.expressions import Expressions, Scope
-from mkevolve.verify.kinds import RAISES, Kind, Shape, element, join
+from mkevolve.verify.expressions import Expressions
+from mkevolve.verify.kinds import RAISES, Kind, Scope, Shape, element, join
 from mkevolve.verify.source import Source, Violation
 
 
@@ -30,6 +30,8 @@ class Host:
         """Interpret a function and return the kind of its result."""
         if function.name in self._active:
             raise Violation(function, f"{function.name} calls itself")
+        for name in arguments:
+            self._read.bindable(name, function, function.name)
         self._active.append(function.name)
         scope = Scope(function.name, self._prepare, arguments)
         self._block(function.body, scope)

@@ -1,6 +1,7 @@
 """What host code may name: kinds of values, and the attributes and calls that the kernel contract allows."""
 
 import ast
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mkevolve.verify.source import Violation, words
@@ -110,6 +111,16 @@ def join(a: Shape, b: Shape) -> Shape:
         if holds(a, kind) or holds(b, kind):
             return kind
     return Kind.PLAIN
+
+
+@dataclass
+class Scope:
+    """One function being interpreted with the kinds of its arguments."""
+
+    name: str
+    prepare: bool
+    names: dict[str, Shape]
+    result: list[Shape] = field(default_factory=list)
 
 
 def bind(

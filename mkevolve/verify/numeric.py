@@ -112,7 +112,7 @@ def tolerance(reference: torch.Tensor, spec: TensorSpec, small: Expected | None)
         return expect(reference, reference, spec)
     finite = reference.isfinite()
     values = reference[finite] if not bool(finite.all()) else reference
-    rms = float(values.double().square().mean().sqrt()) if values.numel() else 0.0
+    rms = float(torch.linalg.vector_norm(values)) / math.sqrt(max(values.numel(), 1))
     error, norm = (small.error, small.norm_error) if small is not None else (0.0, 0.0)
     share = values.numel() / max(reference.numel(), 1)
     return Expected(spec, reference, None, error, norm, rms, share, False, WIDENED)

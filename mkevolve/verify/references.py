@@ -20,7 +20,7 @@ from mkevolve.verify.work import MATRIX_OPS, flops, in_float32, peak_bytes
 _ATTEMPTS = 4
 _serial = itertools.count()  # observations differ between objects, so their inputs may not be shared
 _FACTORS = (1.0, 1e2, 1e4, 1e6)  # tried until an input shows
-_FP64_FLOPS, _FP64_BYTES = 4e9, 1.0e9  # a few seconds and a GB on two cores
+_FP64_FLOPS, _FP64_BYTES = 1e9, 1e8  # three runs of the graph, and comparisons, take about a second
 _FP32_FLOPS, _FP32_BYTES = 1.5e11, 1.5e9
 _SMALL_FLOPS = 5e7  # a target that the interpreter can run whole
 

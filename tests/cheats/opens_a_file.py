@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def _softmax(x, o, m, n, BLOCK: tl.constexpr):
     row, i = tl.program_id(0), tl.arange(0, BLOCK)

@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
+
 CACHE = {}
 
 

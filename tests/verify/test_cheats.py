@@ -23,8 +23,10 @@ CHEATS = sorted((HERE / "cheats").glob("*.py"))
 HONEST = [*sorted((HERE / "honest").glob("*.py")), *sorted((HERE / "calibration" / "kernels").glob("*.py"))]
 CALIBRATION = {
     "add_gelu_columns": "add_gelu",
+    "conv_fp32": "conv",
     "conv_nhwc": "conv",
     "depthwise_nhwc": "depthwise",
+    "matmul_fp32": "linear_gelu",
     "matmul_gelu": "linear_gelu",
     "softmax_row": "softmax",
     "softmax_three_pass": "softmax",
@@ -56,7 +58,8 @@ def find(path, backend, known, make_subject, tier=Tier.SCREEN):
     title = source.splitlines()[0].strip('"')
     name = re.split(r"[: ]", title)[0] if path.parent.name != "kernels" else path.stem
     name = CALIBRATION.get(name, name)
-    dtype = torch.float16 if "float16:" in title or path.parent.name == "kernels" else torch.float32
+    half = "float16:" in title or (path.parent.name == "kernels" and not path.stem.endswith("_fp32"))
+    dtype = torch.float16 if half else torch.float32
     if (name, dtype) not in known:
         subgraph, seen = make_subject(name, dtype)
         known[name, dtype] = (subgraph, References(subgraph, seen))
