@@ -185,6 +185,8 @@ def _decode(kind: object, value: Json) -> object:
 def _decode_union(kinds: tuple[object, ...], value: Json) -> object:
     if value is None:
         return None
+    if type(value) in kinds:
+        return value  # before a text is read as a number
     for kind in kinds:
         match kind, value:
             case (k, dict()) if isinstance(k, type) and is_dataclass(k):
