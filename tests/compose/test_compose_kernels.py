@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]  # also where the package is not installed
 SCRIPT = Path(__file__).with_name("kernel_scenarios.py")
 
 
@@ -18,7 +19,7 @@ def scenarios() -> list[str]:
 def outcomes(arguments: list[str], interpret: str) -> dict[str, str]:
     run = subprocess.run(
         [sys.executable, str(SCRIPT), *arguments],
-        env={**os.environ, "TRITON_INTERPRET": interpret},
+        env={**os.environ, "TRITON_INTERPRET": interpret, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )

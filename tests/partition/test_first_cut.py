@@ -1,3 +1,4 @@
+import os
 import random
 import subprocess
 import sys
@@ -163,7 +164,13 @@ def test_ids_are_the_same_in_another_process():
     decomposition = first_cut(captured)
     mine = [decomposition.id, *(s.subgraph for s in slots_of(captured, decomposition)[0])]
     here = __file__.rpartition("/")[0]
-    run = subprocess.run([sys.executable, "-c", program, here], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program, here],
+        env={**os.environ, "PYTHONPATH": here.rpartition("/tests/")[0]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.split() == mine
 
 
