@@ -93,20 +93,22 @@ class LaunchCounter:
         self._work: dict[int, list[int]] = {}
         self._load_bytes = self._store_bytes = 0
         self._buffers: dict[str, _BufferCount] = {}
-        self._accesses: Counter[tuple[str, int, int, int]] = Counter()
+        self._accesses: Counter[tuple[str, int, int, int, bool]] = Counter()
         self._dots: Counter[tuple[str, int, int, int]] = Counter()
 
     def access(
         self, kind: str, pointers: Addresses, mask: npt.NDArray[np.bool_] | None, itemsize: int
     ) -> Addresses:
         """Count one block request; returns the addresses of unmasked lanes in memory order."""
+        transposed = False
         if pointers.ndim > 1:
             order, _ = memory_order(pointers)
-            if list(order) != list(range(pointers.ndim)):
+            transposed = list(order) != list(range(pointers.ndim))
+            if transposed:
                 pointers = pointers.transpose(order)
                 mask = None if mask is None else mask.transpose(order)
         run = contiguous_run(pointers, itemsize)
-        self._accesses[kind, int(pointers.size), itemsize, run] += 1
+        self._accesses[kind, int(pointers.size), itemsize, run, transposed] += 1
         return pointers.reshape(-1) if mask is None else pointers[mask]
 
     def move(self, kind: str, region: Region, lanes: Addresses, itemsize: int) -> None:
@@ -160,6 +162,6 @@ class LaunchCounter:
             reductions=self.reductions,
             work=work,
             buffers=buffers,
-            accesses=tuple(Access(*key, count) for key, count in sorted(self._accesses.items())),
+            accesses=tuple(Access(*key[:4], count, key[4]) for key, count in sorted(self._accesses.items())),
             dots=tuple(DotShape(*key, count) for key, count in sorted(self._dots.items())),
         )

@@ -54,7 +54,8 @@ class Access:
     """`count` block requests of one kind (`load`, `store`, `atomic`) and shape.
 
     Each moves `elements` lanes of `itemsize` bytes, `run` of which lie side by side in memory: what bounds
-    the width of the memory instructions.
+    the width of the memory instructions. `transposed`: neighbours in memory are not neighbours along the
+    block's last axis.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Access:
     itemsize: int
     run: int
     count: int
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

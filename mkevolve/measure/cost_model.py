@@ -21,25 +21,28 @@ BAND = 1.5  # factor to either end of the band: about nine in ten of the calibra
 class Constants:
     """What the datasheet does not say. Times in microseconds."""
 
-    start: float = 3.5  # of a call, on top of its launches
+    start: float = 4.0  # of a call, on top of its launches
     program: float = 0.3  # from a free slot to a program's first instruction, and its end
-    memory_latency: float = 0.9  # a first access
+    memory_latency: float = 0.85  # a first access
     cache_latency: float = 0.15  # later accesses of a loop
     loop_latency: float = 0.7  # one stage of an asynchronous pipeline
-    reduction: float = 0.13  # of a block across its warps
-    cycles: float = 2.5  # from an instruction of a warp to its next, with no other warp
-    address: float = 3.5  # instructions around one memory instruction
-    line: float = 2.0  # cycles of the load and store unit for each 128-byte line that a request touches
+    reduction: float = 0.125  # of a block across its warps
+    cycles: float = 2.8  # from an instruction of a warp to its next, with no other warp
+    address: float = 3.0  # instructions around one memory instruction
+    line: float = 2.1  # cycles of the load and store unit for each 128-byte line that a request touches
     fill: float = 1.0  # warps a scheduler needs to issue every other cycle
     matrix: float = 0.6  # share of the matrix rate that is reached with operands at hand
-    fp32: float = 0.5  # the same of the vector rate, for products on it
-    l2: float = 1.4  # share of the table's L2 rate
-    scatter: float = 0.6  # cycles a lane of a copy that transposes its tile on the way to shared memory
+    fp32: float = 0.65  # the same of the vector rate, for products on it
+    read: float = 1.15  # cycles of one warp's load of operands from shared memory for such a product
+    conflict: float = 3.8  # times as many where lanes read across the tile's rows
+    split: float = 0.25  # cycles an operand element takes to be split for three TF32 products
+    l2: float = 1.3  # share of the table's L2 rate
+    scatter: float = 0.55  # cycles a lane of a copy that transposes its tile on the way to shared memory
     stream: float = 1.0  # share of the measured memory rate
-    spill: float = 8.0  # bytes of spilled registers a cycle
-    spill_loop: float = 0.22  # share of the spilled registers that a loop over products touches each time
-    serial: float = 0.5  # how much of the other units' time shows where one program runs alone
-    norm: float = 4.0
+    spill: float = 12.0  # bytes of spilled registers a cycle
+    spill_loop: float = 0.35  # share of the spilled registers that a loop over products touches each time
+    serial: float = 0.4  # how much of the other units' time shows where one program runs alone
+    norm: float = 4.5
 
 
 _SYNCHRONOUS_MATRIX = 0.62  # of the matrix rate, for warp-level instructions where warp-group ones exist
@@ -91,12 +94,13 @@ def launch_times(f: Features, chip: Chip, c: Constants) -> Times:
     issued = (f.instructions + f.memory_instructions * (1 + c.address)) * f.warps
     matrix = sum(_product_cycles(rate, flops, f, chip, c) for rate, flops in f.flops)
     shared = f.shared_bytes / _SHARED_RATE + f.scattered * c.scatter
+    shared += f.operand_loads * c.read * (c.conflict if f.transposed else 1.0)
     issue = issued / _SCHEDULERS * (1 + c.fill / warps)
     vector = max(issue, f.special / _SPECIAL_RATE, f.lines * c.line)
     rounds = 1 + c.spill_loop * max(f.iterations - 1.0, 0.0)
     spilled = 2 * f.spills * f.threads * rounds / c.spill
     longest, summed = max(matrix, shared, vector), matrix + shared + vector
-    processor = longest + (summed - longest) * min(c.serial / together, 1.0) + spilled
+    processor = longest + (summed - longest) * min(c.serial / together, 1.0) + spilled + f.splits * c.split
     waves = max(f.programs / (chip.processors * f.resident), 1.0)
     return Times(
         dram=f.dram / (chip.dram_measured * c.stream) * 1e6,
@@ -131,6 +135,7 @@ def _program_latency(f: Features, chip: Chip, c: Constants) -> float:
     straight = c.program + c.memory_latency + issued * c.cycles * 1e6 / chip.clock_hz
     straight += f.reductions * c.reduction
     if f.asynchronous:
+        straight += f.splits * c.split * 1e6 / chip.clock_hz
         return straight + f.iterations * c.loop_latency / max(f.stages - 1, 1)
     return straight + max(f.trips - 1.0, 0.0) * min(f.sites, 3) * c.cache_latency
 

@@ -36,6 +36,9 @@ class Features:
     flops: tuple[tuple[str, float], ...]
     shared_bytes: float
     scattered: float  # lanes that write shared memory one after the other
+    operand_loads: float  # instructions of all warps that fetch operands for products on the vector units
+    transposed: bool  # such a product's operand lies across the order in which lanes read it
+    splits: float  # operand elements that are split for three TF32 products
     lines: float
     memory_instructions: float  # of one warp
     instructions: float  # of one warp, without memory
@@ -73,6 +76,9 @@ def features(launch: Launch, traffic: Traffic, buffers: dict[str, Buffer], chip:
         shared_bytes=_operand_bytes(launch, traffic) + _staged(traffic, bool(kinds["cp.async"])),
         scattered=_scattered(traffic, kinds["cp.async"]),
         lines=sum(_lines(a.elements, a.itemsize, a.run) * a.count for a in traffic.accesses) / count,
+        operand_loads=_operand_loads(launch, dots),
+        transposed=any(a.transposed for a in traffic.accesses if a.kind == "load"),
+        splits=_splits(launch, traffic),
         memory_instructions=loads + stores,
         instructions=sum(e * (w.scalar + w.special + w.index) for e, w in work) / count,
         special=sum(e * threads * w.special for e, w in work) / count,
@@ -170,6 +176,8 @@ def _flops(launch: Launch, traffic: Traffic) -> tuple[tuple[str, float], ...]:
 def _operand_bytes(launch: Launch, traffic: Traffic) -> float:
     """Bytes that the matrix units read from shared memory: every instruction reads both of its tiles."""
     tiles = [(*map(int, m.groups()), c) for k, c in launch.instructions if (m := _WGMMA.search(k))]
+    if _on_vector_units(launch):
+        return 0.0
     total = 0.0
     for dot in traffic.dots:
         item = ITEMSIZE.get(dot.operand, 1)
@@ -192,6 +200,25 @@ def _scattered(traffic: Traffic, copies: list[tuple[int, int]]) -> float:
     total = sum(a.elements * a.itemsize * a.count for a in loads) / max(traffic.programs, 1)
     narrow = sum(total * width * number / moved / width for width, number in copies if width < _INSTRUCTION)
     return narrow if moved else 0.0
+
+
+def _on_vector_units(launch: Launch) -> bool:
+    return any(d.operand == "float32" and d.precision == "ieee" for d in launch.dots)
+
+
+def _operand_loads(launch: Launch, dots: float) -> float:
+    """Loads of operands by products on the vector units: those in the binary, once an iteration."""
+    if not _on_vector_units(launch):
+        return 0.0
+    static = dict(launch.instructions).get("ld.shared", 0)
+    return static * launch.resources.num_warps * dots / max(len(launch.dots), 1)
+
+
+def _splits(launch: Launch, traffic: Traffic) -> float:
+    if not any(d.precision == "tf32x3" for d in launch.dots):
+        return 0.0
+    fp32 = [d for d in traffic.dots if d.operand == "float32"]
+    return sum((d.m + d.n) * d.k * d.count for d in fp32) / max(traffic.programs, 1)
 
 
 def _staged(traffic: Traffic, asynchronous: bool) -> float:

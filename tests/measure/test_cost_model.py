@@ -24,6 +24,11 @@ def timed():
     return calibration.load()[0]
 
 
+@pytest.fixture(scope="module")
+def everything():
+    return calibration.load_all()
+
+
 def example(kernel, **config):
     """The first stored plan and traffic of a kernel whose configuration has these values."""
     for row, entry in zip(ROWS, STORED, strict=True):
@@ -47,9 +52,18 @@ def test_it_ranks_what_was_measured(timed):
     assert statistics.median(found.factors) <= 1.15
 
 
-def test_it_ranks_kernels_that_its_constants_never_saw(timed):
-    held = calibration.left_out(timed, json.loads(calibration.CONSTANTS.read_text()))
-    found = calibration.figures(timed, held)
+def test_it_ranks_every_precision_of_a_product(everything):
+    fp32 = [r for r in everything if r.kernel.endswith("_fp32")]
+    found = calibration.figures(fp32, [calibration.predict(r, DEFAULT) for r in fp32])
+    assert len({r.config.split("PREC=")[1].split()[0] for r in fp32}) == 3
+    assert statistics.median(found.spearman) >= 0.85
+    assert found.ordered >= 0.9
+    assert statistics.median(found.factors) <= 1.25
+
+
+def test_it_ranks_kernels_that_its_constants_never_saw(everything):
+    held = calibration.left_out(everything, json.loads(calibration.CONSTANTS.read_text()))
+    found = calibration.figures(everything, held)
     assert statistics.median(found.spearman) >= 0.7
     assert found.ordered >= 0.85
     assert statistics.median(found.factors) <= 2

@@ -1,0 +1,39 @@
+"""conv2d 3x3 (stride 1, padding 1) + folded eval batch norm + ReLU over NHWC in fp32: how each precision of a product costs."""
+import torch
+import triton
+import triton.language as tl
+
+TUNABLES = {"BLOCK_M": (128, 64, 32), "BLOCK_K": (32, 16, 64), "PREC": ("tf32x3", "ieee", "tf32"), "num_warps": (4, 8), "num_stages": (2, 3)}
+
+
+@triton.jit
+def _conv(x, w, b, o, N, H, W, CI: tl.constexpr, CO: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, PREC: tl.constexpr):
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n, r = m // (H * W), m % (H * W)
+    h, c = r // W, r % W
+    co, kc = tl.arange(0, CO), tl.arange(0, BLOCK_K)
+    acc = tl.zeros((BLOCK_M, CO), tl.float32)
+    for s in range(9 * (CI // BLOCK_K)):
+        t, c0 = s // (CI // BLOCK_K), s % (CI // BLOCK_K) * BLOCK_K
+        ih, iw = h + t // 3 - 1, c + t % 3 - 1
+        ok = (m < N * H * W) & (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W)
+        base = ((n * H + ih) * W + iw) * CI
+        a = tl.load(x + base[:, None] + (c0 + kc)[None, :], mask=ok[:, None], other=0.0)
+        k = tl.load(w + (t * CI + c0 + kc)[:, None] * CO + co[None, :])
+        acc = tl.dot(a, k, acc, input_precision=PREC)
+    acc = tl.maximum(acc + tl.load(b + co)[None, :], 0.0)
+    tl.store(o + m[:, None] * CO + co[None, :], acc, mask=(m < N * H * W)[:, None])
+
+
+def prepare(weight, gamma, beta, mean, var):
+    scale = gamma.double() / (var.double() + 1e-5).sqrt()
+    packed = (weight.double() * scale[:, None, None, None]).permute(2, 3, 1, 0).reshape(-1, weight.shape[0])
+    return packed.to(weight.dtype).contiguous(), (beta.double() - mean.double() * scale).float()
+
+
+def run(x, packed, bias, *, BLOCK_M, BLOCK_K, PREC, num_warps, num_stages):
+    n, ci, h, w = x.shape  # channels_last strides
+    co = packed.shape[1]
+    out = torch.empty((n, h, w, co), device=x.device, dtype=x.dtype)
+    _conv[(triton.cdiv(n * h * w, BLOCK_M),)](x, packed, bias, out, n, h, w, CI=ci, CO=co, BLOCK_M=BLOCK_M, BLOCK_K=BLOCK_K, PREC=PREC, num_warps=num_warps, num_stages=num_stages)
+    return out.permute(0, 3, 1, 2)
