@@ -25,6 +25,7 @@ Specs = Mapping[str, TensorSpec]
 _STREAM = 0.75
 _TRANSCENDENTAL = 0.45
 _MATRIX = 0.75  # of what a large product reaches
+_VECTOR = 0.75  # of the fp32 rate
 _GROUPED = 0.15  # of the vector rate: depthwise convolutions
 _SPREAD = 1.7  # factor between the estimate and either end of its band
 
@@ -124,9 +125,7 @@ def _library_rate(work: Product, chip: Chip, precision: Precision) -> float:
     if work.grouped:
         return _GROUPED * _rate("float32", chip) if work.operand != "float64" else _rate("float64", chip)
     matrix = dict(chip.matrix)
-    if work.operand == "float32":
-        tf32 = precision is Precision.TF32 and "tf32" in matrix
-        rate = matrix["tf32"] if tf32 else chip.matrix_rate("float32")
-    else:
-        rate = _rate(work.operand, chip)
+    if work.operand == "float32" and (precision is Precision.IEEE or "tf32" not in matrix):
+        return chip.matrix_rate("float32") * _VECTOR
+    rate = matrix["tf32"] if work.operand == "float32" else _rate(work.operand, chip)
     return rate * chip.matrix_reached * _MATRIX

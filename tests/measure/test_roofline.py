@@ -10,7 +10,7 @@ from mkevolve.data.model import Precision
 from mkevolve.measure.chips import load_chip
 from mkevolve.measure.roofline import bound, estimate_eager
 
-CALIBRATION = Path(__file__).parents[1] / "calibration" / "h200.jsonl"
+CALIBRATION = Path(__file__).parents[1] / "calibration"
 H200 = load_chip("h200")
 IEEE, TF32 = Precision.IEEE, Precision.TF32
 
@@ -150,9 +150,9 @@ def test_eager_pays_for_every_op_and_never_beats_the_bound():
     assert launches[two] == 2 * launches[one]
 
 
-def calibrated():
+def calibrated(name):
     seen = {}
-    for line in CALIBRATION.read_text().splitlines():
+    for line in (CALIBRATION / name).read_text().splitlines():
         row = json.loads(line)
         seen[tuple(row["case"])] = row["eager_us"]
     for (kind, *sizes), us in seen.items():
@@ -166,8 +166,16 @@ def calibrated():
 def test_eager_is_within_a_factor_of_two_of_what_was_measured():
     # Convolutions in fp32 ran in TF32 there, as torch allows by default.
     factors = []
-    for g, us in calibrated():
+    for g, us in calibrated("h200.jsonl"):
         found = estimate_eager(g, H200, TF32)
         factors.append(max(found.us / us, us / found.us))
     assert statistics.median(factors) < 1.4
     assert sum(f <= 2 for f in factors) >= 0.85 * len(factors)
+
+
+def test_eager_products_in_ieee_are_close_to_what_was_measured():
+    # torch's default: matrix products in ieee fp32.
+    products = [(g, us) for g, us in calibrated("h200_fp32.jsonl") if "linear" in g.nodes[0].op]
+    assert len(products) == 2
+    for g, us in products:
+        assert estimate_eager(g, H200, IEEE).us == pytest.approx(us, rel=0.3)
