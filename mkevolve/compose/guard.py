@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from mkevolve.capture import normalise_call
 from mkevolve.capture.module_state import module_tensors
 from mkevolve.data.composition import Signature
-from mkevolve.data.graph import Input, TensorSpec
+from mkevolve.data.graph import Input
 from mkevolve.data.model import CapturedModel, Leaf
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -62,7 +62,7 @@ class Guard:
             tuple(_leaf_key(leaf) for leaf in leaves): name for name, leaves in signature.variants
         }
         self._activations = tuple(i.name for i in captured.target.graph.activations)
-        self._params = captured.target.graph.params
+        self._params = tuple(_Expected.of(i) for i in captured.target.graph.params)
         self._constants = dict(constants)
         self._modules = tuple(zip(module.modules(), baseline, strict=True))
 
@@ -89,8 +89,8 @@ class Guard:
         params: dict[str, torch.Tensor] = {}
         for given in self._params:
             found = self._find(given, device)
-            if found is None or not _matches(found, given.spec):
-                return Reason("a parameter or buffer has another shape, dtype or stride", str(given.target))
+            if found is None or not given.matches(found):
+                return Reason("a parameter or buffer has another shape, dtype or stride", given.target)
             params[given.name] = found
         everything = [*tensors, *params.values()]
         if len({t.device for t in everything}) > 1:
@@ -103,15 +103,15 @@ class Guard:
             return Reason("forward writes an input that shares memory with another")
         return Accepted(variant, dict(zip(self._activations, tensors, strict=True)), params)
 
-    def _find(self, given: Input, device: torch.device | None) -> torch.Tensor | None:
-        name = str(given.target)
+    def _find(self, given: "_Expected", device: torch.device | None) -> torch.Tensor | None:
+        name = given.target
         if name in self._constants:
             made = self._constants[name]
             if device is not None and made.device != device:
                 made = self._constants[name] = made.to(device)
             return made
         found: object = self._module
-        for part in name.split("."):
+        for part in given.way:
             found = getattr(found, part, None)
         if not isinstance(found, torch.Tensor):  # in a list or dict of an attribute
             found = module_tensors(self._module).get(name)
@@ -138,6 +138,32 @@ class Guard:
             if not any(_agree(keys, known, place) for known in self._variants):
                 return Reason(f"other {detail} of the inputs", _describe(leaves))
         return Reason("other inputs than were captured", _describe(leaves))
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """A parameter, buffer or constant as it was captured, ready to be compared at each call."""
+
+    name: str
+    target: str
+    way: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    stride: tuple[int, ...]
+
+    @staticmethod
+    def of(given: Input) -> "_Expected":
+        target, spec = str(given.target), given.spec
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        return _Expected(given.name, target, tuple(target.split(".")), spec.shape, dtype, spec.stride)
+
+    def matches(self, tensor: torch.Tensor) -> bool:
+        return (
+            tensor.dtype is self.dtype
+            and tensor.shape == self.shape
+            and tensor.stride() == self.stride
+            and type(tensor) in (torch.Tensor, nn.Parameter)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,15 +226,6 @@ def _agree(keys: tuple[LeafKey, ...], known: tuple[LeafKey, ...], place: int) ->
     return all(
         len(a) == len(b) and (a[place] == b[place] if len(a) > 1 else a == b)
         for a, b in zip(keys, known, strict=True)
-    )
-
-
-def _matches(tensor: torch.Tensor, spec: TensorSpec) -> bool:
-    return (
-        type(tensor) in (torch.Tensor, nn.Parameter)
-        and tuple(tensor.shape) == spec.shape
-        and tensor.dtype == getattr(torch, spec.dtype)
-        and tensor.stride() == spec.stride
     )
 
 

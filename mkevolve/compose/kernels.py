@@ -2,6 +2,8 @@
 
 import importlib.util
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -9,6 +11,7 @@ from types import ModuleType
 import torch
 
 from mkevolve.compose.compiled import compile_graph
+from mkevolve.composition_file import sha256
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.graph import Graph
 from mkevolve.errors import CompositionError
@@ -22,16 +25,28 @@ class _NoCache(SourceFileLoader):
         pass
 
 
-def import_kernel(path: Path, name: str) -> ModuleType:
-    """Import a checked kernel file; raises `CompositionError` where Python cannot."""
-    loader = _NoCache(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """A kernel file as it was verified; `name` is what Python calls the module and holds the kernel's id."""
+
+    path: Path
+    name: str
+    sha256: str
+
+
+@cache
+def import_kernel(file: CheckedFile) -> ModuleType:
+    """Import a kernel once; raises `CompositionError` where it was changed since, or Python cannot."""
+    if sha256(file.path) != file.sha256:
+        raise CompositionError(f"{file.path} was changed after it was checked; run: mkevolve check")
+    loader = _NoCache(file.name, str(file.path))
+    spec = importlib.util.spec_from_file_location(file.name, file.path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     try:
         loader.exec_module(module)
     except (ImportError, SyntaxError, NameError, AttributeError) as error:
-        raise CompositionError(f"{path} cannot be imported here: {error}") from error
+        raise CompositionError(f"{file.path} cannot be imported here: {error}") from error
     return module
 
 
@@ -144,9 +159,9 @@ class KernelFiller(Filler):
     subkernel = True
 
     def __init__(
-        self, path: Path, name: str, configurations: dict[str, Configuration], launcher: Launcher
+        self, file: CheckedFile, configurations: dict[str, Configuration], launcher: Launcher
     ) -> None:
-        self._path, self._name = path, name
+        self._file = file
         self._configurations = configurations
         self._launcher = launcher
         self._module: ModuleType | None = None
@@ -155,6 +170,7 @@ class KernelFiller(Filler):
         self._alive: tuple[object, ...] = ()
 
     def covers(self, variant: str) -> bool:
+        """Was a configuration verified for this variant of the subgraph?"""
         return variant in self._configurations
 
     def refresh(self) -> None:
@@ -162,7 +178,7 @@ class KernelFiller(Filler):
 
     def __call__(self, tensors: Tensors, roots: Tensors, graph: Graph, variant: str) -> Tensors:
         if self._module is None:
-            self._module = import_kernel(self._path, self._name)
+            self._module = import_kernel(self._file)
         count = len(graph.activations)
         prepared = self._prepare(self._module, tensors[count:], roots)
         return self._launcher(self._module, self._configurations[variant], tensors[:count], prepared)

@@ -11,6 +11,7 @@ from torch import nn
 
 from mkevolve.compose.guard import ModuleState
 from mkevolve.compose.kernels import (
+    CheckedFile,
     CompiledFiller,
     DeviceLauncher,
     Filler,
@@ -23,6 +24,7 @@ from mkevolve.compose.kernels import (
 from mkevolve.compose.module import ComposedModule, Plan
 from mkevolve.compose.recapture import fit
 from mkevolve.composition_file import entry_of, read, unchecked
+from mkevolve.data.candidate import Configuration
 from mkevolve.data.composition import FALLBACKS, Composition, KernelEntry, SlotChoice
 from mkevolve.data.measurement import Clock
 from mkevolve.errors import CompositionError
@@ -41,7 +43,7 @@ def load(file: str | os.PathLike[str], module: nn.Module, *, unmeasured: bool = 
     on the CPU in the Triton interpreter where `TRITON_INTERPRET=1` was set before triton was imported.
     Elsewhere, and outside the verified conditions, `module` itself runs; `report()` counts it.
     """
-    path = Path(file)
+    path = Path(file).expanduser()
     if isinstance(module, ComposedModule):
         raise CompositionError("the module is composed already; load with the original one")
     composition = read(path)
@@ -53,6 +55,11 @@ def load(file: str | os.PathLike[str], module: nn.Module, *, unmeasured: bool = 
     facts = facts_of(cut)
     runs = programs(fitted.captured, composition.decomposition, fitted.slots)
     params = {i.name for i in cut.target.graph.params}
+    subvariants = {
+        (slot.name, name): variant_name(fitted.subgraphs[slot.subgraph], run.graphs[slot.name])
+        for name, run in runs.items()
+        for slot in fitted.slots
+    }
     plan = Plan(
         name=composition.model,
         fitted=fitted,
@@ -62,19 +69,17 @@ def load(file: str | os.PathLike[str], module: nn.Module, *, unmeasured: bool = 
             slot.name: tuple(facts.root[v] for v in slot.inputs if facts.root[v] in params)
             for slot in fitted.slots
         },
-        subvariants={
-            (slot.name, name): variant_name(fitted.subgraphs[slot.subgraph], run.graphs[slot.name])
-            for name, run in runs.items()
-            for slot in fitted.slots
-        },
+        subvariants=subvariants,
         baseline=tuple(ModuleState.of(m) for m in module.modules()),
-        fillers=lambda: _fillers(path, composition),
+        fillers=lambda: _fillers(path, composition, subvariants),
         refusal=_refusal(composition, unmeasured),
     )
     return ComposedModule(module, plan)
 
 
-def _fillers(path: Path, composition: Composition) -> Mapping[str, Filler]:
+def _fillers(
+    path: Path, composition: Composition, subvariants: Mapping[tuple[str, str], str]
+) -> Mapping[str, Filler]:
     found: dict[str, Filler] = {}
     for choice in composition.slots:
         if choice.implementation == "eager":
@@ -84,9 +89,21 @@ def _fillers(path: Path, composition: Composition) -> Mapping[str, Filler]:
         else:
             entry = _checked_entry(composition, choice)
             name = f"mkevolve_kernel_{entry.id}"
-            settings = dict(entry.configurations)
-            found[choice.slot.name] = KernelFiller(path.parent / entry.path, name, settings, _launcher())
+            settings = _configurations(entry, choice.slot.name, subvariants)
+            kernel = CheckedFile(path.parent / entry.path, name, entry.sha256)
+            found[choice.slot.name] = KernelFiller(kernel, settings, _launcher())
     return found
+
+
+def _configurations(
+    entry: KernelEntry, slot: str, subvariants: Mapping[tuple[str, str], str]
+) -> dict[str, Configuration]:
+    """Configurations by variant of the subgraph; the table may also name them by the model's variants."""
+    given = dict(entry.configurations)
+    found = {
+        sub: given[name] for (owner, name), sub in subvariants.items() if owner == slot and name in given
+    }
+    return found | given
 
 
 @cache
