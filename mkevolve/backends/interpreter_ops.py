@@ -200,7 +200,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
 
     def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
         dtype = z.dtype.scalar
-        exact = np.float64 if z.data.dtype == np.float32 else z.data.dtype
+        exact = np.float32 if z.data.dtype == np.float16 else np.float64
         data = x.data.astype(exact) * y.data.astype(exact) + z.data
         self.observer.work((1, 0), data.size)
         return interpreter.TensorHandle(rounded(data.astype(z.data.dtype), dtype), dtype)

@@ -260,6 +260,83 @@ def check_dot(dtype):
 
 
 @triton.jit
+def _shapes(x, o, OP: tl.constexpr, N: tl.constexpr):  # noqa: C901 (one kernel, a branch an op)
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    if OP == "interleave":
+        tl.store(o + tl.arange(0, 2 * N), tl.interleave(v, v * 2))
+    elif OP == "split":
+        a, b = tl.split(tl.reshape(v, (N // 2, 2)))
+        tl.store(o + tl.arange(0, N // 2), a - b)
+    elif OP == "transpose":
+        t = tl.trans(tl.reshape(v, (N // 4, 4)))
+        tl.store(o + i, tl.reshape(t, (N,)))
+    elif OP == "flip":
+        tl.store(o + i, tl.flip(v, 0))
+    elif OP == "sort":
+        tl.store(o + i, tl.sort(v))
+    elif OP == "gather":
+        tl.store(o + i, tl.gather(v, N - 1 - i, 0))
+    elif OP == "clamp":
+        tl.store(o + i, tl.clamp(v, -1.0, 1.0))
+    elif OP == "fma":
+        tl.store(o + i, tl.fma(v, v, v))
+    elif OP == "softmax":
+        f = v.to(tl.float32)
+        tl.store(o + i, (tl.sigmoid(f) + tl.softmax(f)).to(v.dtype))
+    elif OP == "loop":
+        acc = tl.zeros((N,), tl.float32)
+        for k in tl.range(0, 3, num_stages=2):
+            acc += tl.load(x + i, cache_modifier=".cg", eviction_policy="evict_last").to(tl.float32) * k
+        tl.store(o + tl.max_contiguous(tl.multiple_of(i, N), N), acc.to(v.dtype))
+
+
+_SHAPES = {
+    "interleave": lambda x: torch.stack([x, x * 2], -1).view(-1),
+    "split": lambda x: x.view(-1, 2)[:, 0] - x.view(-1, 2)[:, 1],
+    "transpose": lambda x: x.view(-1, 4).t().reshape(-1),
+    "flip": lambda x: x.flip(0),
+    "sort": lambda x: x.sort().values,
+    "gather": lambda x: x.flip(0),
+    "clamp": lambda x: x.clamp(-1, 1),
+    "fma": lambda x: (x.double() * x.double() + x.double()).to(x.dtype),
+    "softmax": lambda x: (x.float().sigmoid() + x.float().softmax(0)).to(x.dtype),
+    "loop": lambda x: x * 3,
+}
+
+
+def check_shapes_and_library_functions(dtype):
+    x = draw(dtype, 32)
+    for op, want in _SHAPES.items():
+        size = want(x).numel()
+
+        def run(x, op=op, size=size):
+            o = x.new_empty(size)
+            _shapes[(1,)](x, o, OP=op, N=32)
+            return o
+
+        got = values(call(run, x))
+        torch.testing.assert_close(got, want(x), rtol=torch.finfo(dtype).eps, atol=1e-6, msg=op)
+
+
+@triton.jit
+def _random(o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(o + i, tl.rand(7, i))
+
+
+def check_random_numbers_repeat():
+    def run(x):
+        o = torch.empty_like(x)
+        _random[(1,)](o, N=64)
+        return o
+
+    first, second = (values(call(run, torch.zeros(64))) for _ in range(2))
+    same(first, second)
+    assert 0.2 < float(first.mean()) < 0.8
+
+
+@triton.jit
 def _accumulate(x, o, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(o + i % 4, tl.load(x + i, mask=i < n, other=0.0), mask=i < n)
