@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from mkevolve.data.candidate import Setting
 from mkevolve.data.graph import Ref
 from mkevolve.errors import ProposalError
+from mkevolve.propose.functions import functions
 from mkevolve.propose.kernel import Kernel, identifier
-from mkevolve.propose.rules import functions
 from mkevolve.propose.shapes import Sizes, dense_order
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n"

@@ -13,7 +13,7 @@ from mkevolve.errors import ProposalError
 from mkevolve.propose.emit import ZERO, Coord, Coords, Emitter, is_pointwise
 from mkevolve.propose.family import Family, Point
 from mkevolve.propose.ops.tiles import Group, fast_dimensions, tile, tile_options, title, tunables
-from mkevolve.propose.shapes import Dim, Sizes, dense_order
+from mkevolve.propose.shapes import Dim, Sizes, dense_order, is_one
 from mkevolve.propose.source import Source
 from mkevolve.propose.views import paren
 
@@ -153,6 +153,8 @@ def _window(
 def _read(sizes: Sizes, ops: str, node: Node) -> PoolMatch:
     before, after = sizes.shape(node.reads[0])[-2:], sizes.shape(node.outputs[0].name)[-2:]
     if node.op in ADAPTIVE:
+        if all(is_one(dim) for dim in after):
+            raise ProposalError(f"{node.op} to 1 x 1: a mean, not a window")
         sides = tuple(Side(_most(b, a), 1, 0, 1) for b, a in zip(before, after, strict=True))
         return PoolMatch(sizes, ops, node, (sides[0], sides[1]), False, None)
     kernel = _pair(node, 1, "kernel_size", 1)

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 
 from mkevolve.data.candidate import Setting
 from mkevolve.propose.emit import Coord, Coords, Emitter, Kernel, Linear
-from mkevolve.propose.shapes import Dim, Sizes, power_of_two
+from mkevolve.propose.shapes import Dim, Sizes, is_one, power_of_two
 from mkevolve.propose.views import unravel
 
 NARROW = 64
 """Elements below which the fast side of a tile is too short to fill memory transactions."""
+
+NARROWEST = 8
+"""Elements below which rows are not worth offering."""
+SQUARE = 64
+"""Columns of a tile that is read along its rows and written along its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +27,36 @@ class Group:
 
 
 def tile_options(sizes: Sizes, groups: Sequence[Group]) -> tuple[str, ...]:
-    """`flat` and `rows_K` (K fast dimensions), best guess first: rows where something is broadcast."""
+    """`flat` and `rows_K` (K fast dimensions), best guess first.
+
+    Rows come first where something is broadcast along them, or where an operand lies in another memory
+    order: then K puts its fastest dimension on the slow side of the tile.
+    """
     group = max(groups, key=lambda g: len(g.order))
     shape = sizes.shape(group.values[0])
-    rows = [f"rows_{k}" for k in range(1, len(group.order))]
+    widths = {k: math.prod(shape[d][0] for d in group.order[-k:]) for k in range(1, len(group.order))}
+    total = math.prod(dim[0] for dim in shape)
+    rows = [k for k, width in widths.items() if width >= NARROWEST and width < total] or list(widths)
+    crossing = _crossing(sizes, group)
     shapes = {sizes.shape(i.name) for i in sizes.graph.inputs}
-    if shapes <= {shape, ()} or not rows:
-        return ("flat", *rows)
-    widths = [math.prod(shape[d][0] for d in group.order[-k:]) for k in range(1, len(group.order))]
-    best = next((k for k, width in enumerate(widths) if width >= NARROW), 0)
-    return (rows[best], "flat", *rows[:best], *rows[best + 1 :])
+    if not rows or (shapes <= {shape, ()} and crossing is None):
+        return ("flat", *(f"rows_{k}" for k in rows))
+    wide = next((k for k in rows if widths[k] >= NARROW), rows[0])
+    best = crossing if crossing in rows else wide
+    return (f"rows_{best}", "flat", *(f"rows_{k}" for k in rows if k != best))
+
+
+def _crossing(sizes: Sizes, group: Group) -> int | None:
+    """K such that the fastest dimension of an operand in another memory order is the next slower one."""
+    shape = sizes.shape(group.values[0])
+    order = [d for d in group.order if not is_one(shape[d])]
+    for item in sizes.graph.inputs:
+        if sizes.shape(item.name) != shape:
+            continue
+        unit = [d for d in order if is_one(sizes.strides(item.name)[d])]
+        if unit and unit[-1] != order[-1]:
+            return len(group.order) - 1 - group.order.index(unit[-1])
+    return None
 
 
 def fast_dimensions(option: str) -> int:
@@ -62,6 +87,8 @@ def tunables(
         shape = sizes.shape(tiled[0].values[0])
         width = math.prod(shape[d][0] for d in tiled[0].order[-fast:])
         columns = min(elements // 2, power_of_two(width))
+        if _crossing(sizes, tiled[0]) == fast:
+            columns = min(columns, SQUARE)
         rows = max(1, elements // columns)
         found["ROWS"] = tuple(dict.fromkeys((rows, max(1, rows // 2), rows * 2, 1)))
         found["COLUMNS"] = tuple(dict.fromkeys((columns, max(columns // 2, 16), min(columns * 2, elements))))
