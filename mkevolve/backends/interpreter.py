@@ -51,6 +51,8 @@ class _Call:
 
 
 _active: _Call | None = None
+_IDLE = Observer(None)
+_plain_launch = interpreter.GridExecutor.__call__
 
 
 def install() -> None:
@@ -58,7 +60,7 @@ def install() -> None:
     torch.set_num_threads(1)
     builder = interpreter.interpreter_builder
     builder.__class__ = interpreter_ops.Operations
-    builder.observer = Observer(Memory(0, track=False))
+    builder.observer = _IDLE
     # Its assertions do nothing outside debug mode, but quadruple the work of integer arithmetic.
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
     interpreter._get_np_dtype = interpreter_ops.np_dtype
@@ -195,10 +197,14 @@ def _activated(call: _Call) -> Iterator[None]:
 
 
 def _launch(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Takes the place of `GridExecutor.__call__`: runs the chosen program instances in the chosen order."""
+    """Takes the place of `GridExecutor.__call__`: runs the chosen program instances in the chosen order.
+
+    A launch outside `run_case` (in a process whose user has kernels too) runs as it would have.
+    """
     call = _active
     if call is None:
-        raise RuntimeError("a kernel was launched outside `run`")
+        _plain_launch(self, *args, **kwargs)
+        return
     names = [n for n in self.arg_names if n in kwargs]
     bound = dict(zip(self.arg_names, args, strict=False)) | {n: kwargs[n] for n in names}
     values = _bind(self, bound)
@@ -212,6 +218,8 @@ def _launch(self: Any, *args: Any, **kwargs: Any) -> None:
         _interpret(self.fn, values, grid, call)
     finally:
         call.interpreting = False
+        interpreter.interpreter_builder.observer = _IDLE
+        interpreter_scans.watch(None)
 
 
 def _bind(executor: Any, bound: dict[str, Any]) -> dict[str, Any]:

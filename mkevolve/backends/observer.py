@@ -18,7 +18,7 @@ class AbandonedError(Exception):
 class Observer:
     """What watches a launch: the memory it may touch, and a counter while its programs are sampled."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory | None) -> None:
         self.memory = memory
         self.counter: LaunchCounter | None = None
         self.counting = False
@@ -27,6 +27,8 @@ class Observer:
 
     def touch(self, kind: str, pointers: Data, mask: Data | None, itemsize: int) -> None:
         """Check one block access; raises `OutOfBoundsError`."""
+        if self.memory is None:  # a launch that is none of ours
+            return
         whole = mask is None or bool(mask.all())
         lanes_mask = None if whole or mask is None else np.broadcast_to(mask, pointers.shape)
         if self.counting and self.counter is not None:
@@ -44,13 +46,15 @@ class Observer:
         for region, addresses in found:
             if self.counting and self.counter is not None:
                 self.counter.move(kind, region, addresses, itemsize)
-            if region.written is None:
-                continue
-            at = addresses.astype(np.int64) - region.start
-            if kind != "store" and region.partial and not bool(region.written[at].all()):
-                self.tainted = True
-            if kind != "load":
-                region.written[at] = not self.tainted and not (kind == "atomic" and self.sampled)
+            if region.written is not None:
+                self._mark(kind, region.written, addresses.astype(np.int64) - region.start, region.partial)
+
+    def _mark(self, kind: str, written: Data, at: Data, partial: bool) -> None:
+        """Note what was stored, and whether this program reads what another should have stored."""
+        if kind != "store" and partial and not bool(written[at].all()):
+            self.tainted = True
+        if kind != "load":
+            written[at] = not self.tainted and not (kind == "atomic" and self.sampled)
 
     def work(self, kind: tuple[int, int], elements: int) -> None:
         if self.counting and self.counter is not None:
