@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
-from mkevolve.capture import unflatten
 from mkevolve.compose.guard import Accepted, Guard, ModuleState, Reason
 from mkevolve.compose.kernels import Filler, KernelFiller, ReferenceFiller
 from mkevolve.compose.recapture import Fitted
@@ -67,6 +67,7 @@ class ComposedModule(nn.Module):
         self._guard = Guard(original, fitted.captured, plan.signature, fitted.constants, plan.baseline)
         self._fillers = plan.fillers()
         self._reference = ReferenceFiller()
+        self._out_tree = pytree.treespec_loads(fitted.captured.out_tree)
         self._tally = Tally()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -105,7 +106,8 @@ class ComposedModule(nn.Module):
 
         outputs = execute(program, {**call.activations, **call.params}, fill)
         self._tally.composed += 1
-        return unflatten(self._plan.fitted.captured, self._written_back(call, program.outputs, outputs))
+        results = self._written_back(call, program.outputs, outputs)
+        return pytree.tree_unflatten(results[len(self._plan.fitted.captured.mutations) :], self._out_tree)
 
     def _written_back(
         self, call: Accepted, names: tuple[Arg, ...], outputs: tuple[torch.Tensor | Arg, ...]

@@ -25,6 +25,20 @@ def case(name: str) -> tuple[nn.Module, list[object], object]:
     return module.Model(*module.get_init_inputs()).eval(), module.get_inputs(), module
 
 
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Write the composition of a case, once."""
+    known: dict[str, Path] = {}
+
+    def written(name: str) -> Path:
+        if name not in known:
+            original, inputs, _ = case(name)
+            known[name] = compose(tmp_path_factory.mktemp(name), original, tuple(inputs))
+        return known[name]
+
+    return written
+
+
 def matches() -> list[str]:
     names = []
     for path in sorted(CASES.glob("*.py")):
@@ -35,9 +49,9 @@ def matches() -> list[str]:
 
 
 @pytest.mark.parametrize("name", matches())
-def test_a_composition_of_fallbacks_does_what_the_case_says(name, tmp_path):
+def test_a_composition_of_fallbacks_does_what_the_case_says(name, file):
     original, inputs, _ = case(name)
-    path = compose(tmp_path, original, tuple(inputs))
+    path = file(name)
     twin = copy.deepcopy(original)
     composed = mkevolve.load(path, original)
     assert list(composed.state_dict()) == list(twin.state_dict())
@@ -56,16 +70,16 @@ def test_a_composition_of_fallbacks_does_what_the_case_says(name, tmp_path):
     assert all(calls.fallback == 2 for calls in report.slots.values())
 
 
-def test_the_untouched_input_comes_back_itself(tmp_path):
+def test_the_untouched_input_comes_back_itself(file):
     original, inputs, _ = case("nested_none_outputs")
-    composed = mkevolve.load(compose(tmp_path, original, tuple(inputs)), original)
+    composed = mkevolve.load(file("nested_none_outputs"), original)
     with torch.no_grad():
         assert composed(*inputs)["stages"][1][1] is inputs[0]
 
 
-def test_arguments_that_were_not_captured_run_the_original(tmp_path):
+def test_arguments_that_were_not_captured_run_the_original(file):
     original, inputs, _ = case("keyword_arguments")
-    composed = mkevolve.load(compose(tmp_path, original, tuple(inputs)), original)
+    composed = mkevolve.load(file("keyword_arguments"), original)
     bias = torch.randn(18)
     with torch.no_grad():
         with pytest.warns(mkevolve.compose.OriginalRan, match="scale"):
@@ -76,17 +90,17 @@ def test_arguments_that_were_not_captured_run_the_original(tmp_path):
     assert composed.report().original == {"other arguments than were captured": 2}
 
 
-def test_channels_last_and_contiguous_inputs_are_other_calls(tmp_path):
+def test_channels_last_and_contiguous_inputs_are_other_calls(file):
     original, inputs, _ = case("channels_last_decoder")
-    composed = mkevolve.load(compose(tmp_path, original, tuple(inputs)), original)
+    composed = mkevolve.load(file("channels_last_decoder"), original)
     plain = inputs[0].contiguous()
     with torch.no_grad(), pytest.warns(mkevolve.compose.OriginalRan, match="strides"):
         assert_same(composed(plain), original(plain))
 
 
-def test_tied_weights_stay_tied_and_both_uses_follow(tmp_path):
+def test_tied_weights_stay_tied_and_both_uses_follow(file):
     original, inputs, _ = case("tied_embedding_head")
-    composed = mkevolve.load(compose(tmp_path, original, tuple(inputs)), original)
+    composed = mkevolve.load(file("tied_embedding_head"), original)
     assert composed.embed.weight is composed.head.weight
     other, _, _ = case("tied_embedding_head")
     with torch.no_grad():
@@ -97,9 +111,9 @@ def test_tied_weights_stay_tied_and_both_uses_follow(tmp_path):
     assert composed.report().composed == 1
 
 
-def test_recomputed_weights_follow_loaded_values(tmp_path):
+def test_recomputed_weights_follow_loaded_values(file):
     original, inputs, _ = case("weight_norm_vocoder")
-    composed = mkevolve.load(compose(tmp_path, original, tuple(inputs)), original)
+    composed = mkevolve.load(file("weight_norm_vocoder"), original)
     other, _, _ = case("weight_norm_vocoder")
     with torch.no_grad():
         for parameter in other.parameters():
@@ -109,17 +123,17 @@ def test_recomputed_weights_follow_loaded_values(tmp_path):
     assert composed.report().composed == 1
 
 
-def test_two_calls_of_dropout_differ(tmp_path):
+def test_two_calls_of_dropout_differ(file):
     original, inputs, _ = case("mc_dropout")
-    composed = mkevolve.load(compose(tmp_path, original, tuple(inputs)), original)
+    composed = mkevolve.load(file("mc_dropout"), original)
     with torch.no_grad():
         assert not torch.equal(composed(*inputs), composed(*inputs))
     assert composed.report().composed == 2
 
 
-def test_a_buffer_outside_the_state_dict_moves(tmp_path):
+def test_a_buffer_outside_the_state_dict_moves(file):
     original, inputs, _ = case("sdpa_masked_rows")
-    composed = mkevolve.load(compose(tmp_path, original, tuple(inputs)), original)
+    composed = mkevolve.load(file("sdpa_masked_rows"), original)
     composed.to(torch.float64)
     assert composed.inv_freq.dtype == torch.float64
     assert "inv_freq" not in composed.state_dict()

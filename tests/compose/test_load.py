@@ -225,3 +225,46 @@ def test_it_can_be_traced_and_exported(files):
     program = torch.export.export(composed, (torch.ones(4, 8),), strict=False)
     with torch.no_grad():
         assert_same(program.module()(torch.ones(4, 8))[0], run(Net().eval())[0])
+
+
+class Writer(nn.Module):
+    """Writes an input, returns it, and returns a view of the other one."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        before = x.sum()
+        x.mul_(2.0)
+        return {"x": x, "before": before, "y": y.t(), "sum": x + y}
+
+
+def test_a_written_input_is_written_and_returned(tmp_path):
+    call = (torch.ones(3, 3), torch.ones(3, 3))
+    composed = mkevolve.load(compose(tmp_path, Writer(), call), Writer())
+    (a, b), (c, d) = ((torch.rand(3, 3), torch.rand(3, 3)) for _ in range(2))
+    c.copy_(a)
+    d.copy_(b)
+    for _ in range(2):
+        mine, right = composed(a, b), Writer()(c, d)
+        assert_same(mine, right)
+        assert_same((a, b), (c, d))
+        assert mine["x"] is a
+        assert mine["y"].data_ptr() == b.data_ptr()
+    assert composed.report().composed == 2
+
+
+def test_a_written_input_that_shares_memory_runs_the_original(tmp_path):
+    composed = mkevolve.load(compose(tmp_path, Writer(), (torch.ones(3, 3), torch.ones(3, 3))), Writer())
+    a, b = torch.ones(3, 3), torch.ones(3, 3)
+    with pytest.warns(OriginalRan, match="shares memory"):
+        assert_same(composed(a, a), Writer()(b, b))
+
+
+class Views(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x.t()[1:], 3
+
+
+def test_a_module_that_computes_nothing(tmp_path):
+    x = torch.rand(4, 5)
+    composed = mkevolve.load(compose(tmp_path, Views(), (x,)), Views())
+    assert_same(composed(x), Views()(x))
+    assert (composed.report().composed, dict(composed.report().slots)) == (1, {})
