@@ -132,7 +132,7 @@ def test_two_calls_of_dropout_differ(file):
 
 
 def test_a_buffer_outside_the_state_dict_moves(file):
-    original, inputs, _ = case("sdpa_masked_rows")
+    original, _, _ = case("sdpa_masked_rows")
     composed = mkevolve.load(file("sdpa_masked_rows"), original)
     composed.to(torch.float64)
     assert composed.inv_freq.dtype == torch.float64
