@@ -30,6 +30,7 @@ from mkevolve.interfaces import Case, CaseResult, CompileJob, CompileResult
 from mkevolve.interfaces import Order as RunOrder
 
 SOURCE, JOB, OUTPUT = "candidate.py", "job.json", "output.txt"  # files of a job's folder
+BEGUN = Frame({"begun": True})  # all before it is our own code's doing
 _HOME = ("HOME", "TMPDIR", "TRITON_HOME", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR")
 
 
@@ -132,6 +133,7 @@ def _compile(job: Json, path: Path) -> Iterator[Frame]:
     from mkevolve.backends import recorder
 
     asked = decode(CompileJob, job)
+    yield BEGUN
     plans: list[LaunchPlan] = []
     prepared: dict[tuple[TensorSpec, ...], tuple[recorder.Prepared, ...]] = {}
     try:
@@ -161,8 +163,9 @@ def _run(job: Json, path: Path) -> Iterator[Frame]:
             settings = decode(Configuration, configuration)
         case _:
             raise ValueError("not a run job")
+    interpreter.install()
+    yield BEGUN
     try:
-        interpreter.install()
         module = load_candidate(path)
     except BaseException as error:  # noqa: BLE001 - candidate code
         yield case_frame(CaseResult(*_blame(error, path)))

@@ -30,8 +30,9 @@ _GIB = 1 << 30
 class InterpreterBackend(Backend):
     """Two zygotes, one that compiles and one that interprets, each doing one job at a time.
 
-    `memory_gib` bounds a child's address space, `inputs_gib` the input files kept between jobs. Threads may
-    share an object; a copy in another process (pickled, or after a fork) starts zygotes of its own.
+    `memory_gib` is what a child may take beyond the loaded libraries, `inputs_gib` the input files kept
+    between jobs. Threads may share an object; a copy in another process (pickled, or after a fork) starts
+    zygotes of its own.
     """
 
     def __init__(self, memory_gib: float = 8.0, inputs_gib: float = 2.0, processes: int = 32) -> None:
@@ -129,10 +130,10 @@ class _Live:
             outcome = replace(channel.run(task, folder, limits), said=_last_line(folder / child.OUTPUT))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        for frame in outcome.frames:
-            if "broken" in frame.header:
-                raise BackendError(f"{task} child: {frame.header['broken']}")
-        return outcome
+        frames = outcome.frames
+        if frames and "broken" in frames[0].header:  # later ones may be the candidate's doing
+            raise BackendError(f"{task} child: {frames[0].header['broken']}")
+        return replace(outcome, frames=frames[1:])  # without the word that candidate code begins
 
     def abandon(self) -> None:
         self.compiler.abandon()

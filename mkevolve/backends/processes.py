@@ -16,7 +16,10 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one job may use: seconds, bytes of address space, bytes in one file, processes at a time."""
+    """What one job may use: seconds, bytes of memory, bytes in one file, processes at a time.
+
+    `memory` is address space beyond what a child has at its start: loaded libraries alone take 1 to 10 GiB.
+    """
 
     deadline: float
     memory: int = 8 << 30
@@ -74,7 +77,7 @@ def apply_limits(limits: Limits) -> None:
     """Set this process's resource limits; they hold for all that it starts."""
     cpu = int(limits.deadline) + 2
     for kind, value in (
-        (resource.RLIMIT_AS, limits.memory),
+        (resource.RLIMIT_AS, _address_space() + limits.memory),
         (resource.RLIMIT_FSIZE, limits.file),
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_CORE, 0),
@@ -82,6 +85,11 @@ def apply_limits(limits: Limits) -> None:
         hard = resource.getrlimit(kind)[1]
         most = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (most, most))
+
+
+def _address_space() -> int:
+    pages = int((_PROC / "self" / "statm").read_text().split()[0])
+    return pages * resource.getpagesize()
 
 
 def _works_in(pid: int, folder: Path) -> bool:

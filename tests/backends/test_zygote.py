@@ -47,7 +47,7 @@ def small() -> Iterator[InterpreterBackend]:
     """A backend of its own, with little memory, started while a key lies in the environment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOME_API_KEY", "canary-5417")
-        backend = InterpreterBackend(memory_gib=2.5)
+        backend = InterpreterBackend(memory_gib=1.5)
         assert works(backend)
     yield backend
     backend.close()
@@ -109,6 +109,7 @@ def test_the_first_failing_case_ends_the_job(backend):
         (["bytearray(1 << 40)"], "MemoryError"),
         (["open('big', 'wb').truncate(1 << 40)"], "File too large"),
         (["os.write(3, b'x' * 100)", "os._exit(0)"], "without an answer"),
+        (["os.write(3, b'\\x0d' + bytes(11) + b'{\"broken\": 1}')", "os._exit(0)"], "cannot be read"),
     ],
 )  # fmt: skip
 def test_crashes_are_results(backend, lines, words):
