@@ -61,6 +61,7 @@ class ComposedModule(nn.Module):
         self.__dict__["_original"] = original
         for name in _SHARED:
             self.__dict__[name] = original.__dict__[name]
+        self.__dict__["_version"] = original._version  # what `state_dict` notes of the root
         self.training = original.training
         self._plan = plan
         fitted = plan.fitted

@@ -13,7 +13,7 @@ from mkevolve.data.graph import Arg, Graph, Input, InputKind, Node, Ref, TensorS
 from mkevolve.data.ids import content_id
 from mkevolve.partition.facts import Facts
 from mkevolve.partition.identity import Identity
-from mkevolve.partition.ops import packet
+from mkevolve.partition.ops import Kind, packet
 from mkevolve.partition.spelling import Call, spell
 
 _KIND_ORDER = {kind: i for i, kind in enumerate(InputKind)}
@@ -66,10 +66,14 @@ def _position(facts: Facts, value: str) -> int:
 
 
 def _in_order(facts: Facts, inside: set[str], outputs: tuple[str, ...]) -> tuple[str, ...]:
-    """Depth first from the outputs, arguments from left to right: independent of the graph's interleaving."""
+    """Depth first from the outputs, arguments from left to right: independent of the graph's interleaving.
+
+    A draw of random numbers that nobody reads still moves the generator on.
+    """
     done: dict[str, None] = {}
-    for output in outputs:
-        stack = [(facts.producer[output], False)]
+    draws = sorted(n for n in inside if facts.kinds[n] is Kind.RANDOM)
+    for last in (*(facts.producer[o] for o in outputs), *draws):
+        stack = [(last, False)]
         while stack:
             node, expanded = stack.pop()
             if node in done:

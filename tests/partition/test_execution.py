@@ -129,3 +129,14 @@ def test_values_are_dropped_after_their_last_use():
     dropped = [name for names in program.dead for name in names]
     assert len(dropped) == len(set(dropped))
     assert not {o.name for o in graph.outputs} & set(dropped)
+
+
+def test_a_draw_that_nobody_reads_still_happens():
+    s = Sketch()
+    x = s.input((4, 6))
+    s.ops("native_dropout", x, 0.5, True)
+    y, _ = s.ops("native_dropout", x, 0.5, True)
+    graph = s.graph(y)
+    captured = model(graph)
+    torch.manual_seed(3)
+    assert verify_references(captured, first_cut(captured), "target", tensors(graph)) is None
