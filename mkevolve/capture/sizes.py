@@ -1,7 +1,7 @@
 """Draws small, odd check sizes for a model that comes with one: which sizes are free, and from what value."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import sympy  # type: ignore[import-untyped]
@@ -15,8 +15,9 @@ from mkevolve.data.model import Leaf
 from mkevolve.models.inputs import Call
 from mkevolve.models.source import Model
 
-_ODD = (5, 7, 9, 11, 13, 17, 21, 33, 65)
-_FACTORS = (1, 3, 5, 7, 2)
+_ODD = (1, 3, 5, 7, 9, 11, 13, 17, 21, 33, 65)
+_STEPS = (1, 2, 4, 64)
+_SMALLEST = 5  # below that a window or a tail is hardly ever whole
 
 
 @dataclass(frozen=True)
@@ -65,29 +66,55 @@ def free_sizes(model: Model, call: Call) -> Sizes:
     return Sizes(tuple(found.values()), found.get(front), shapes)
 
 
-def candidates(sizes: Sizes, call: Call, batch: int) -> Iterator[tuple[Leaf, ...]]:
+def candidates(
+    sizes: Sizes, call: Call, batch: int, fits: Callable[[tuple[Leaf, ...]], bool]
+) -> Iterator[tuple[Leaf, ...]]:
     """Propose leaves with the batch size `batch`, boldest first; only the first that eager accepts is wanted.
 
     All sizes are odd, then small multiples of 2, of 4 and of the power of two in the target's size (a model
-    with pooling or patches needs them), and at last only the batch changes.
+    with pooling or patches needs them); then one size after the other is changed where `fits` allows; at last
+    only the batch changes.
     """
     rest = [s for s in sizes.free if s is not sizes.batch]
+    kept = {s.symbol: s.value for s in sizes.free}
+    if sizes.batch is not None and batch != sizes.batch.value:
+        kept[sizes.batch.symbol] = batch
     limits = _largest_integers(call)
-    front = {sizes.batch.symbol: batch} if sizes.batch is not None and batch != sizes.batch.value else {}
-    shift = 1 if batch == 1 else 0
-    choices = [[_first(s, limits, _ODD[(i + shift) % 3 :]) for i, s in enumerate(rest)]]
-    for step in (2, 4, 64):
-        multiples = [tuple(f * min(step, _power_of_two(s.value)) for f in _FACTORS[shift:]) for s in rest]
-        choices.append([_first(s, limits, m) for s, m in zip(rest, multiples, strict=True)])
-    tried = set()
-    for choice in (*choices, [s.value for s in rest]):
-        values = {s.symbol: s.value for s in sizes.free}
-        values |= front
-        values |= {s.symbol: v for s, v in zip(rest, choice, strict=True)}
-        key = tuple(values.items())
-        if key not in tried and any(values[s.symbol] != s.value for s in sizes.free):
-            tried.add(key)
+    choices = {s.symbol: _choices(s, limits, i + (batch == 1)) for i, s in enumerate(rest)}
+    target = {s.symbol: s.value for s in sizes.free}
+    tried = [target]
+    for level in range(len(_STEPS) + 2):
+        if level < len(_STEPS):
+            values = {**kept, **{symbol: chosen[level] for symbol, chosen in choices.items()}}
+        elif level == len(_STEPS):
+            values = _one_by_one(kept, choices, lambda v: fits(_leaves(call, sizes, v)))
+        else:
+            values = kept
+        if values not in tried:
+            tried.append(values)
             yield _leaves(call, sizes, values)
+
+
+def _one_by_one(
+    start: Mapping[sympy.Symbol, int],
+    choices: Mapping[sympy.Symbol, tuple[int, ...]],
+    fits: Callable[[Mapping[sympy.Symbol, int]], bool],
+) -> dict[sympy.Symbol, int]:
+    values = dict(start)
+    for symbol, sizes in choices.items():
+        found = (size for size in sizes if size != start[symbol] and fits({**values, symbol: size}))
+        values[symbol] = next(found, start[symbol])
+    return values
+
+
+def _choices(size: FreeSize, limits: tuple[int, ...], rotate: int) -> tuple[int, ...]:
+    """One size for each of `_STEPS`; `rotate` tells the dimensions of a call, and its variants, apart."""
+    steps = [min(step, _power_of_two(size.value)) for step in _STEPS]
+    return tuple(_first(size, limits, _multiples(step)[rotate % 3 :]) for step in steps)
+
+
+def _multiples(step: int) -> tuple[int, ...]:
+    return tuple(odd * step for odd in _ODD if odd * step >= _SMALLEST)
 
 
 def _first(size: FreeSize, limits: tuple[int, ...], choices: tuple[int, ...]) -> int:

@@ -59,6 +59,16 @@ def trace(module: nn.Module, call: Call) -> Trace:
         return Trace(program.run_decompositions({}), copy)
 
 
+def fits(module: nn.Module, call: Call) -> bool:
+    """Whether `forward` runs at the sizes of `call`, by fake tensors: no value is computed or looked at."""
+    try:
+        with _quiet(), _explained(module):
+            _refuse_attribute_writes(module, call, FakeTensorMode(allow_non_fake_inputs=True))
+    except CaptureError:
+        return False
+    return True
+
+
 def trace_symbolic(module: nn.Module, call: Call) -> ExportedProgram:
     """Export with every size of every input free (`Dim.AUTO`); sizes that turn out fixed are ints."""
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())

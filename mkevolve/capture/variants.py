@@ -8,7 +8,7 @@ from mkevolve.capture.check import describe, run_eager
 from mkevolve.capture.conversion import Converted, convert
 from mkevolve.capture.sizes import candidates, free_sizes
 from mkevolve.capture.structure import first_difference
-from mkevolve.capture.tracing import Trace, trace
+from mkevolve.capture.tracing import Trace, fits, trace
 from mkevolve.data.model import CapturedModel, Leaf, Variant
 from mkevolve.errors import CaptureError, ModelError
 from mkevolve.models.inputs import Call, resample, seeded
@@ -95,7 +95,7 @@ def _drawn(model: Model, call: Call, in_tree: str, target: Converted, notes: lis
     found: list[Variant] = []
     refused: list[str] = []
     for batch in (2, 1) if sizes.batch is None or sizes.batch.value != 2 else (3, 1):
-        for leaves in candidates(sizes, call, batch):
+        for leaves in candidates(sizes, call, batch, lambda v: fits(model.module, call_from(v, in_tree))):
             name = f"check_{len(found) + 1}"
             if not _eager_accepts(model, call, leaves):
                 continue
@@ -103,6 +103,8 @@ def _drawn(model: Model, call: Call, in_tree: str, target: Converted, notes: lis
             if variant is not None and all(v.leaves != variant.leaves for v in found):
                 found.append(variant)
                 break
+    if not found:
+        notes.extend(refused[:1])
     return found
 
 

@@ -126,3 +126,18 @@ def test_dropout_is_drawn_anew_on_every_call():
 def test_loop_shares_its_parameters():
     _, captured = case("gru_cell_loop")
     assert len(captured.target.graph.params) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [("einops_patches", 4), ("cross_branch_exchange", 2), ("weight_norm_vocoder", 1)]
+)
+def test_drawn_sizes_are_small_fit_the_model_and_have_a_batch_of_one(name, step):
+    captured = captured_case(name)
+    batches = [v.leaves[0].spec.shape[0] for v in captured.variants]
+    assert batches[2] == 1
+    assert len(set(batches)) == 3
+    for variant in captured.checks:
+        spatial = variant.leaves[0].spec.shape[2:]
+        assert all(5 <= size <= 32 and size % step == 0 for size in spatial)
+        assert len(set(spatial)) == len(spatial)
+        assert spatial != captured.target.leaves[0].spec.shape[2:]
