@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import functools
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -68,6 +69,10 @@ class Function(torch.nn.Module):
 
 def function(name: str, call: Callable[..., object], *inputs: Tensors, tolerance: float = 2e-6) -> Problem:
     return Problem(name, Function(call), inputs, tolerance)
+
+
+# Under pytest's log capture torch would write a structured trace of every export: most of its time.
+logging.getLogger("torch.__trace").setLevel(logging.CRITICAL)
 
 
 @functools.lru_cache
