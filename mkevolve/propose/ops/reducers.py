@@ -7,8 +7,8 @@ from mkevolve.data.graph import Arg, Node, Ref
 from mkevolve.errors import ProposalError
 from mkevolve.propose.emit import Coords
 from mkevolve.propose.ops.statistics import Rows, exponentials, extreme, moments, total
-from mkevolve.propose.terms import computed, literal
 from mkevolve.propose.shapes import Dim, Sizes
+from mkevolve.propose.terms import computed, literal
 
 
 @dataclass(frozen=True, slots=True)
