@@ -15,7 +15,14 @@ from mkevolve.models.source import Model
 from mkevolve.reference import resolve_op, run_graph
 
 # The same ATen ops run on both sides; what may differ is the order of a sum and a fused product.
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+_TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.complex128: 1e-9,
+    torch.float32: 1e-4,
+    torch.complex64: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
 
 
 def check_capture(model: Model, captured: CapturedModel) -> None:
@@ -24,8 +31,10 @@ def check_capture(model: Model, captured: CapturedModel) -> None:
     Results (nesting, dtypes, shapes, strides, values), buffers and inputs are compared after each of two
     calls with the same random seed on both sides. Raises CaptureError naming the first difference.
     """
-    for variant in captured.checks or captured.variants:
-        _check_variant(model, captured, variant)
+    twins = [_Twin(model, captured, variant) for variant in captured.checks or captured.variants]
+    for number in (1, 2):  # outermost: variants of one seed share the target's inputs
+        for twin in twins:
+            twin.compare_call(number)
 
 
 def run_eager(model: Model, call: Call, module: nn.Module | None = None) -> object:
@@ -58,54 +67,65 @@ def describe(call: Call) -> str:
     return ", ".join(texts) or "no inputs"
 
 
-def _check_variant(model: Model, captured: CapturedModel, variant: Variant) -> None:
-    module = real_copy(model.module)
-    state = {name: t.detach().clone() for name, t in constants_of(model, captured).items()}
-    names = {str(i.target): i.name for i in variant.graph.params}
-    for number in (1, 2):
-        where = f"{captured.name}, variant {variant.name}, call {number}"
-        call = model.example(variant, number)
+class _Twin:
+    """The module beside the graph of one variant, each with a state of its own."""
+
+    def __init__(self, model: Model, captured: CapturedModel, variant: Variant) -> None:
+        self.model, self.captured, self.variant = model, captured, variant
+        self.module = real_copy(model.module)
+        self.constants = constants_of(model, captured)
+        parameters = {name for name, _ in model.module.named_parameters(remove_duplicate=False)}
+        self.state = {
+            target: tensor.detach().clone()
+            for target, tensor in module_tensors(model.module).items()
+            if target not in parameters
+        }
+
+    def compare_call(self, number: int) -> None:
+        where = f"{self.captured.name}, variant {self.variant.name}, call {number}"
+        call = self.model.example(self.variant, number)
         copy = pytree.tree_map(lambda v: clone_leaf(v) if isinstance(v, torch.Tensor) else v, call)
+        inputs = bind(self.variant, *copy)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(number)
-            expected = run_eager(model, call, module)
+            expected = run_eager(self.model, call, self.module)
             torch.default_generator.manual_seed(number)
-            inputs = bind(variant, *copy)
-            outputs = run_graph(variant.graph, {**inputs, **state})
-        _compare_results(captured, variant, outputs, expected, where)
-        for mutation in captured.mutations:
+            outputs = run_graph(self.variant.graph, {**inputs, **self._parameters()})
+        self._compare_results(outputs, expected, where)
+        for mutation in self.captured.mutations:
             value = outputs[mutation.output]
             assert isinstance(value, torch.Tensor)
             if mutation.kind == "input":
                 inputs[mutation.target].copy_(value)
-            elif mutation.target in names:
-                state[names[mutation.target]] = value
-        _compare_state(captured, module, {t: state[n] for t, n in names.items()}, where)
+            else:
+                self.state[mutation.target] = value
+        self._compare_state(where)
         _compare_inputs(pytree.tree_leaves(call), pytree.tree_leaves(copy), where)
 
+    def _parameters(self) -> dict[str, torch.Tensor]:
+        params = self.variant.graph.params
+        return {i.name: self.state.get(str(i.target), self.constants[i.name]) for i in params}
 
-def _compare_results(
-    captured: CapturedModel, variant: Variant, outputs: Sequence[object], expected: object, where: str
-) -> None:
-    wanted, tree = pytree.tree_flatten(expected)
-    if tree != pytree.treespec_loads(captured.out_tree):
-        raise CaptureError(f"{where}: the captured result is nested in another way than that of forward")
-    found = pytree.tree_leaves(unflatten(captured, outputs))
-    for i, (got, want) in enumerate(zip(found, wanted, strict=True)):
-        problem = difference(got, want)
-        if problem:
-            raise CaptureError(f"{where}: result {i + 1} differs from eager: {problem}{_random(variant)}")
-
-
-def _compare_state(
-    captured: CapturedModel, module: nn.Module, state: dict[str, torch.Tensor], where: str
-) -> None:
-    written = {m.target for m in captured.mutations}
-    for target, tensor in module_tensors(module).items():
-        if target in state and target in written | set(state):
-            problem = difference(state[target], tensor)
+    def _compare_results(self, outputs: Sequence[object], expected: object, where: str) -> None:
+        wanted, tree = pytree.tree_flatten(expected)
+        if tree != pytree.treespec_loads(self.captured.out_tree):
+            raise CaptureError(f"{where}: the captured result is nested in another way than that of forward")
+        found = pytree.tree_leaves(unflatten(self.captured, outputs))
+        for i, (got, want) in enumerate(zip(found, wanted, strict=True)):
+            problem = difference(got, want)
             if problem:
-                raise CaptureError(f"{where}: afterwards {target} differs from eager: {problem}")
+                raise CaptureError(
+                    f"{where}: result {i + 1} differs from eager: {problem}{_random(self.variant)}"
+                )
+
+    def _compare_state(self, where: str) -> None:
+        now = module_tensors(self.module)
+        names = {id(tensor): target for target, tensor in reversed(now.items())}  # tied: the first name
+        for target, tensor in now.items():
+            if target in self.state and names[id(tensor)] == target:
+                problem = difference(self.state[target], tensor)
+                if problem:
+                    raise CaptureError(f"{where}: afterwards {target} differs from eager: {problem}")
 
 
 def _compare_inputs(eager: list[object], captured: list[object], where: str) -> None:

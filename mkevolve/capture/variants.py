@@ -2,6 +2,7 @@
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from mkevolve.capture.calls import call_from, dump_tree, leaves_of
 from mkevolve.capture.check import describe, run_eager
@@ -109,9 +110,11 @@ def _drawn(model: Model, call: Call, in_tree: str, target: Converted, notes: lis
 
 
 def _eager_accepts(model: Model, call: Call, leaves: tuple[Leaf, ...]) -> bool:
-    for seed in (0, 1):
+    # Whether integers are valid positions depends on the values drawn, so they get a second draw.
+    plain = all(v.is_floating_point() for v in pytree.tree_leaves(call) if isinstance(v, torch.Tensor))
+    for seed in (0,) if plain else (0, 1):
         with seeded(seed):
-            drawn = resample(model.example("target", seed), leaves)
+            drawn = resample(call, leaves)
         try:
             run_eager(model, drawn)
         except ModelError:

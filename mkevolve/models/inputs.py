@@ -80,7 +80,9 @@ def clone_leaf(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def resample(call: Call, leaves: tuple[Leaf, ...]) -> Call:
-    """Return a call of the sizes in `leaves`: each resized tensor draws its elements from the one given."""
+    """Return a call of the sizes in `leaves`: a resized tensor draws its elements from the one given, others
+    are copies.
+    """
     values, tree = pytree.tree_flatten(call)
     drawn = [
         _redrawn(v, leaf.spec) if isinstance(v, torch.Tensor) and leaf.spec is not None else v
@@ -92,7 +94,7 @@ def resample(call: Call, leaves: tuple[Leaf, ...]) -> Call:
 
 def _redrawn(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     if tuple(tensor.shape) == spec.shape or tensor.numel() == 0:
-        return tensor
+        return clone_leaf(tensor)
     chosen = tensor.reshape(-1)[torch.randint(tensor.numel(), (spec.numel,))]
     return torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype).copy_(chosen.view(spec.shape))
 

@@ -1,7 +1,7 @@
 """A model: the real module, and where its example inputs come from."""
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -37,6 +37,7 @@ class Model:
     seed: int
     dtype: str
     inputs: InputSource
+    targets: dict[int, Call] = field(default_factory=dict, compare=False, repr=False)  # of the last seed
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -54,14 +55,16 @@ class Model:
         lengths keep their range.
         """
         name = variant if isinstance(variant, str) else variant.name
-        declared = name in self.variants
-        if not declared and isinstance(variant, str):
+        if name in self.variants:
+            with seeded(seed):
+                return self._prepared(self.inputs.make(name))
+        if isinstance(variant, str):
             raise ConfigError(f"model {self.name} has no variant {name}; it has {', '.join(self.variants)}")
+        if seed not in self.targets:
+            self.targets.clear()
+            self.targets[seed] = self.example("target", seed)
         with seeded(seed):
-            call = self._prepared(self.inputs.make(name if declared else "target"))
-            if isinstance(variant, Variant) and not declared:
-                call = resample(call, variant.leaves)
-        return call
+            return resample(self.targets[seed], variant.leaves)
 
     def _prepared(self, call: Call) -> Call:
         dtype = getattr(torch, self.config.dtype) if self.config.dtype else None
