@@ -52,9 +52,9 @@ def _run(words: list[str]) -> int:
 
     settings = parse(words)
     # imported late: a mistyped command should not wait for torch
-    from mkevolve import pipeline
+    from mkevolve.pipeline import check, search
 
-    verbs = {"search": pipeline.search, "check": pipeline.check}
+    verbs = {"search": search, "check": check}
     text, code = verbs[settings.verb](settings)
     sys.stdout.write(text + "\n")
     return code

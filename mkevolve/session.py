@@ -1,5 +1,6 @@
 """What every verb prepares first: the model, its capture, its clock and its ledger."""
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from mkevolve.data.decomposition import Decomposition, Slot, Subgraph
 from mkevolve.data.measurement import Environment
 from mkevolve.data.model import CapturedModel
 from mkevolve.data.model_config import ModelConfig
+from mkevolve.errors import CaptureError, ConfigError
 from mkevolve.evaluate import Evaluator, environment
 from mkevolve.interfaces import Executor, Proposer
 from mkevolve.measure.chips import load_chip
@@ -95,8 +97,6 @@ class Session:
 
     def check_references(self, decomposition: Decomposition) -> None:
         """Run the composition of references at every check variant; raises CaptureError on a difference."""
-        from mkevolve.errors import CaptureError
-
         for variant in self.captured.checks:
             inputs = {**self.by_name(variant.name), **self.examples[variant.name]}
             with torch.random.fork_rng(devices=[]):
@@ -125,7 +125,7 @@ def open_session(settings: Settings, progress: Progress) -> Iterator[Session]:
     """Build, capture and check the model, and open the ledger; the run is recorded however it ends."""
     chip = load_chip(settings.chip)
     config = model_config(settings)
-    settings.root.decompositions.mkdir(parents=True, exist_ok=True)
+    _writable(settings)
     with Store(settings.store) as store:
         model = build_model(config, settings.seed)
         progress.say(f"{model.name}: {policy(model, settings)}")
@@ -157,6 +157,19 @@ def open_session(settings: Settings, progress: Progress) -> Iterator[Session]:
             raise
         finally:
             store.end_run(run, status)
+
+
+def _writable(settings: Settings) -> None:
+    """Find out before the work whether its result can be written."""
+    folder = settings.root.decompositions
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write in {folder}: {error.strerror}; give another folder as root="
+        ) from error
 
 
 def model_config(settings: Settings) -> ModelConfig:

@@ -19,7 +19,16 @@ import torch
 
 from mkevolve.backends.fault import CandidateFault, describe
 from mkevolve.backends.processes import Limits, apply_limits
-from mkevolve.backends.wire import Frame, MalformedFrame, map_tensors, pack, unpack, write_frame
+from mkevolve.backends.wire import (
+    Frame,
+    MalformedFrame,
+    encoded_spec,
+    map_tensors,
+    pack,
+    scattered,
+    unpack,
+    write_frame,
+)
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.codec import Json, decode, encode
 from mkevolve.data.graph import TensorSpec
@@ -201,30 +210,41 @@ def encode_case(case: Case, file: Path, specs: list[Json]) -> Json:
 
 
 def case_frame(result: CaseResult) -> Frame:
-    """The frame of one case: plain fields in the header, tensors in the payload."""
-    specs, payload = pack((*result.outputs, *(result.written or ())))
-    plain = {f.name: encode(getattr(result, f.name)) for f in fields(_PlainResult)}
-    header: dict[str, Json] = {
-        "case": plain,
-        "outputs": len(result.outputs),
-        "partial": result.written is not None,
-        "specs": specs,
-    }
-    return Frame(header, payload)
+    """The frame of one case: plain fields in the header, tensors in the payload.
+
+    Where only some instances ran, only the elements that they stored travel.
+    """
+    plain: Json = {f.name: encode(getattr(result, f.name)) for f in fields(_PlainResult)}
+    if result.written is None:
+        specs, payload = pack(result.outputs)
+        return Frame({"case": plain, "specs": specs}, payload)
+    sparse, parts = [], []
+    for output, written in zip(result.outputs, result.written, strict=True):
+        at = written.nonzero(as_tuple=True)
+        parts += [torch.stack(at) if at else written.nonzero(), output[written]]
+        sparse.append(encoded_spec(output))
+    specs, payload = pack(parts)
+    return Frame({"case": plain, "specs": specs, "sparse": sparse}, payload)
 
 
 def read_case_frame(frame: Frame) -> CaseResult:
-    """Inverse of `case_frame`; raises `MalformedFrame` for what a child of ours would not send."""
+    """Inverse of `case_frame`; raises `MalformedFrame` for what a child of ours would not send.
+
+    Elements that were not written come back as zero.
+    """
     match frame.header:
-        case {"case": dict(plain), "outputs": int(count), "partial": bool(partial), "specs": specs}:
+        case {"case": dict(plain), "specs": specs}:
             tensors = unpack(specs, frame.payload)
             try:
                 known = decode(_PlainResult, plain)
             except (TypeError, ValueError, KeyError) as error:
                 raise MalformedFrame(f"case: {error}") from error
+            written = None
+            if "sparse" in frame.header:
+                tensors, written = scattered(frame.header["sparse"], tensors)
             return CaseResult(
-                outputs=tensors[:count],
-                written=tensors[count:] if partial else None,
+                outputs=tensors,
+                written=written,
                 **{f.name: getattr(known, f.name) for f in fields(_PlainResult)},
             )
     raise MalformedFrame("no case")

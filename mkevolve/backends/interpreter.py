@@ -18,7 +18,13 @@ import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime import interpreter
 
-from mkevolve.backends import interpreter_libdevice, interpreter_ops, interpreter_scans, torch_state
+from mkevolve.backends import (
+    interpreter_libdevice,
+    interpreter_ops,
+    interpreter_scans,
+    interpreter_types,
+    torch_state,
+)
 from mkevolve.backends.fault import CandidateFault, describe
 from mkevolve.backends.memory import Memory, OutOfBoundsError, detached_copy
 from mkevolve.backends.observer import AbandonedError, Observer
@@ -63,8 +69,8 @@ def install() -> None:
     builder.observer = _IDLE
     # Its assertions do nothing outside debug mode, but quadruple the work of integer arithmetic.
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
-    interpreter._get_np_dtype = interpreter_ops.np_dtype
-    interpreter._validate_np_data_size = interpreter_ops.fits
+    interpreter._get_np_dtype = interpreter_types.np_dtype
+    interpreter._validate_np_data_size = interpreter_types.fits
     interpreter_libdevice.install()
     interpreter.ReduceOps = interpreter_scans.Reduction
     interpreter.ScanOps = interpreter_scans.Scan

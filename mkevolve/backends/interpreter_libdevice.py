@@ -10,7 +10,7 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
-from mkevolve.backends.interpreter_ops import rounded
+from mkevolve.backends.interpreter_types import rounded
 
 _MODULES = (
     "triton.language.extra.libdevice",

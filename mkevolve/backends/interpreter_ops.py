@@ -14,6 +14,7 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
+from mkevolve.backends.interpreter_types import np_dtype, rounded, storage
 from mkevolve.backends.numerics import (
     bf16_bits,
     bf16_values,
@@ -27,7 +28,6 @@ from mkevolve.backends.observer import Observer
 Handle = Any  # interpreter.TensorHandle
 Data = npt.NDArray[Any]
 
-_np_dtype: Callable[[Any], "np.dtype[Any]"] = interpreter._get_np_dtype
 _TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
 
 # Instructions of one element: (ordinary, special function unit).
@@ -41,34 +41,6 @@ _INTEGER_DIVISION = 12
 
 def _is_bf16(handle: Handle) -> bool:
     return bool(handle.dtype.scalar == tl.bfloat16)
-
-
-def _storage(element: Any) -> np.dtype[Any]:
-    """The dtype of an element in memory."""
-    return np.dtype(np.uint16 if element == tl.bfloat16 else _np_dtype(element))
-
-
-@functools.cache
-def _scalar_dtype(scalar: Any) -> "np.dtype[Any]":
-    return np.dtype(np.float32 if scalar == tl.bfloat16 else _np_dtype(scalar))
-
-
-def np_dtype(dtype: Any) -> "np.dtype[Any]":
-    """The dtype of values under interpretation; replaces Triton's, which keeps bfloat16 as raw bits."""
-    scalar = dtype.scalar
-    return np.dtype(np.uint64) if isinstance(scalar, tl.pointer_type) else _scalar_dtype(scalar)
-
-
-def fits(data: Data, dtype: Any) -> bool:
-    """Whether an array may stand for a Triton type; replaces Triton's check."""
-    return isinstance(dtype.scalar, tl.pointer_type) or data.itemsize <= np_dtype(dtype).itemsize
-
-
-def rounded(data: Data, dtype: Any) -> Data:
-    """Give an operation's result the precision of its type."""
-    if dtype.scalar == tl.bfloat16:
-        return data if data.dtype == np.bool_ else round_bf16(data)
-    return data if fits(data, dtype) else data.astype(np_dtype(dtype))
 
 
 class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
@@ -91,7 +63,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
 
     def _load(self, ptrs: Handle, mask: Data | None, other: Handle | None) -> Handle:
         element = ptrs.get_element_ty()
-        stored = _storage(element)
+        stored = storage(element)
         self.observer.touch("load", ptrs.data, mask, stored.itemsize)
         if other is not None:
             fill = bf16_bits(other.data) if element == tl.bfloat16 else other.data
@@ -210,6 +182,10 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         self.observer.work(_COSTS.get(op, (1, 0)), data.size)
         return interpreter.TensorHandle(data, arg.dtype.scalar)
 
+    # maxnum drops NaN, as the device does; the interpreter's own keeps it and hides a wrong ReLU
+    create_maxnumf = functools.partialmethod(binary_op, op=np.fmax)
+    create_minnumf = functools.partialmethod(binary_op, op=np.fmin)
+
     def create_fabs(self, arg: Handle) -> Handle:
         return self.unary_op(arg, np.abs)
 
@@ -249,7 +225,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         element = ptr.get_element_ty()
-        self.observer.touch("atomic", ptr.data, None, _storage(element).itemsize)
+        self.observer.touch("atomic", ptr.data, None, storage(element).itemsize)
         if not element.is_floating() or element.primitive_bitwidth != 16:
             return super().create_atomic_cas(ptr, cmp, val, sem, scope)
         mask = np.ones(ptr.data.shape, np.bool_)
@@ -264,7 +240,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         self, rmw: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any
     ) -> Handle:
         element = ptr.get_element_ty()
-        self.observer.touch("atomic", ptr.data, mask.data, _storage(element).itemsize)
+        self.observer.touch("atomic", ptr.data, mask.data, storage(element).itemsize)
         if not element.is_floating() or element.primitive_bitwidth != 16:
             return super().create_atomic_rmw(rmw, ptr, val, mask, sem, scope)
         ops = interpreter._ir.ATOMIC_OP

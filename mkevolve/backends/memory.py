@@ -69,6 +69,8 @@ def flat_bytes(tensor: torch.Tensor) -> Bytes:
 
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same shape and strides, and storage of its own."""
+    if tensor.numel() == 0:
+        return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
     flat = torch.from_numpy(flat_bytes(tensor).copy()).view(tensor.dtype)
     return flat.as_strided(tuple(tensor.shape), tensor.stride(), 0)
 

@@ -29,6 +29,8 @@ class Observer:
         """Check one block access; raises `OutOfBoundsError`."""
         if self.memory is None:  # a launch that is none of ours
             return
+        if mask is not None and mask.dtype != np.bool_:
+            mask = mask.astype(np.bool_)  # `a & (row < m)` of a block and a scalar comes as integers
         whole = mask is None or bool(mask.all())
         lanes_mask = None if whole or mask is None else np.broadcast_to(mask, pointers.shape)
         if self.counting and self.counter is not None:

@@ -64,7 +64,7 @@ def split_frames(data: bytes | bytearray) -> Iterator[Frame]:
 def pack(tensors: Sequence[torch.Tensor]) -> tuple[list[Json], bytes]:
     """Return the specs and the payload of some CPU tensors; strides survive, storage sharing does not."""
     flat = {str(i): _flat(t) for i, t in enumerate(tensors)}
-    return [_spec(t) for t in tensors], save(flat) if flat else b""
+    return [encoded_spec(t) for t in tensors], save(flat) if flat else b""
 
 
 def unpack(specs: Json, payload: bytes) -> tuple[torch.Tensor, ...]:
@@ -87,7 +87,7 @@ def save_tensors(tensors: Sequence[torch.Tensor], path: Path) -> list[Json]:
     save_file({str(i): _flat(t) for i, t in enumerate(tensors)}, part)
     part.chmod(0o444)
     part.replace(path)
-    return [_spec(t) for t in tensors]
+    return [encoded_spec(t) for t in tensors]
 
 
 def map_tensors(specs: Json, path: Path) -> tuple[torch.Tensor, ...]:
@@ -98,7 +98,34 @@ def map_tensors(specs: Json, path: Path) -> tuple[torch.Tensor, ...]:
         return tuple(_shaped(file.get_tensor(str(i)), decode_spec(s)) for i, s in enumerate(specs))
 
 
-def _spec(tensor: torch.Tensor) -> Json:
+def scattered(
+    specs: Json, parts: tuple[torch.Tensor, ...]
+) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+    """Rebuild large tensors of which few elements are known; `parts`: indices (rank x elements) and values.
+
+    Returns the tensors, zero elsewhere, and masks of what is known. Raises `MalformedFrame`.
+    """
+    if not isinstance(specs, list) or len(parts) != 2 * len(specs):
+        raise MalformedFrame("no list of tensor specs with their elements")
+    outputs, masks = [], []
+    try:
+        for spec, at, values in zip(map(decode_spec, specs), parts[::2], parts[1::2], strict=True):
+            if not all(s >= 0 for s in (*spec.shape, *spec.stride)) or at.shape[0] != len(spec.shape):
+                raise ValueError(f"elements of another tensor than {spec}")
+            flat = torch.zeros(_extent(spec.shape, spec.stride), dtype=getattr(torch, spec.dtype))
+            output = flat.as_strided(spec.shape, spec.stride)
+            mask = torch.zeros(spec.shape, dtype=torch.bool)
+            output[tuple(at)] = values
+            mask[tuple(at)] = True
+            outputs.append(output)
+            masks.append(mask)
+    except (ValueError, RuntimeError, IndexError, AttributeError) as error:
+        raise MalformedFrame(f"elements: {error}") from error
+    return tuple(outputs), tuple(masks)
+
+
+def encoded_spec(tensor: torch.Tensor) -> Json:
+    """The spec of a tensor as JSON."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return encode_spec(TensorSpec(tuple(tensor.shape), dtype, tuple(tensor.stride())))
 

@@ -2,6 +2,8 @@
 
 import torch
 
+_MAXIMUM = " (tl.maximum and tl.minimum drop NaN unless propagate_nan=tl.PropagateNan.ALL)"
+
 
 def describe(output: torch.Tensor, reference: torch.Tensor, wrong: torch.Tensor) -> str:
     """One line about the `wrong` elements (boolean, same shape, at least one set)."""
@@ -34,7 +36,7 @@ def _values(output: torch.Tensor, reference: torch.Tensor, wrong: torch.Tensor) 
     if bool((~given.isfinite() & wanted.isfinite()).all()):
         return "NaN" if bool(given.isnan().any()) else "infinite"
     if bool((given.isfinite() & ~wanted.isfinite()).all()):
-        return "finite where the reference is not"
+        return f"finite where the reference is not{_MAXIMUM if bool(wanted.isnan().any()) else ''}"
     both = given.isfinite() & wanted.isfinite()
     given, wanted = given[both], wanted[both]
     if given.numel() < 2:

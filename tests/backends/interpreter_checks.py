@@ -660,6 +660,47 @@ def check_prepare_sees_parameters_only():
     same(w, before)
 
 
+@triton.jit
+def _relu(x, o, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + i, mask=i < n, other=0.0)
+    c = tl.maximum(a, 0.0, propagate_nan=tl.PropagateNan.ALL) if KEEP else tl.maximum(a, 0.0)
+    tl.store(o + i, c, mask=i < n)
+
+
+def check_maximum_drops_nan_unless_told_to_keep_it(dtype):
+    x = torch.tensor([float("nan"), -1.0, 2.0]).to(dtype)
+
+    def run(x, *, keep):
+        out = torch.empty_like(x)
+        _relu[(1,)](x, out, 3, KEEP=keep, BLOCK=4)
+        return out
+
+    same(values(call(lambda x: run(x, keep=False), x)), torch.tensor([0.0, 0.0, 2.0]).to(dtype))
+    assert values(call(lambda x: run(x, keep=True), x)).isnan().tolist() == [True, False, False]
+
+
+@triton.jit
+def _corner(x, o, n, row, rows, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    mask = (i < n) & (row < rows)  # of a block and a scalar
+    tl.store(o + i, tl.load(x + i, mask=mask, other=0.0), mask=mask)
+
+
+def check_a_mask_of_a_block_and_a_scalar():
+    def run(x):
+        out = torch.empty_like(x)
+        _corner[(1,)](x, out, 3, 0, 1, BLOCK=8)
+        return out
+
+    same(values(call(run, torch.arange(3.0))), torch.arange(3.0))
+
+
+def check_results_without_elements():
+    result = call(lambda x: torch.empty_like(x), torch.zeros(0, 4))
+    assert values(result).shape == (0, 4)
+
+
 def check_traffic_of_a_copy():
     x = draw(torch.float16, 32 * 40)
     (traffic,) = call(copy, x, instances=5).traffic
