@@ -5,7 +5,7 @@ and uninitialised reads show without extra cases; `diagnosis` then tells which o
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mkevolve.data.verdict import Tier
@@ -15,6 +15,7 @@ from mkevolve.verify.references import References, Sample
 from mkevolve.verify.work import flops
 
 TARGET_INSTANCES = {Tier.SCREEN: 6, Tier.ACCEPT: 16}
+SCREEN_INSTANCES = 8  # of each launch in a re-drawn case; what the model really sends is run whole
 _COSTLY = 8.0  # a check variant with this much more work than the least gets the captured case only
 _DRAWN = tuple(d for d in Distribution if d not in (Distribution.CAPTURED, Distribution.EMPHASIS))
 
@@ -65,6 +66,21 @@ def agenda(references: References, tier: Tier) -> Agenda:
     if not references.subgraph.checks:
         notes.append("verified at one size" + ("" if values else ", in sampled program instances only"))
     return Agenda(tuple(entries), tuple(notes))
+
+
+def thinned(plan: Agenda) -> Agenda:
+    """The same agenda with only some program instances of every re-drawn case, others from case to case.
+
+    For candidates of one launch only: a later launch would read what an earlier one left out.
+    """
+    entries = tuple(
+        replace(e, case=replace(e.case, instances=SCREEN_INSTANCES, seed=e.case.seed + at))
+        if e.purpose is Purpose.VALUE and e.sample.distribution in _DRAWN
+        else e
+        for at, e in enumerate(plan.entries)
+    )
+    note = f"re-drawn cases: at most {SCREEN_INSTANCES} program instances each"
+    return replace(plan, entries=entries, notes=(*plan.notes, note))
 
 
 def diagnosis(sample: Sample) -> tuple[Entry, ...]:

@@ -12,7 +12,7 @@ from mkevolve.data.model import Precision
 from mkevolve.data.plan import LaunchPlan
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.interfaces import Backend, CompileJob, RunJob
-from mkevolve.verify.agenda import Agenda, Entry, Purpose, agenda, diagnosis
+from mkevolve.verify.agenda import Agenda, Entry, Purpose, agenda, diagnosis, thinned
 from mkevolve.verify.compiled import judge_plans
 from mkevolve.verify.integrity import impostors
 from mkevolve.verify.judge import Judge
@@ -98,6 +98,8 @@ class Verifier:
         plans: tuple[LaunchPlan, ...],
     ) -> Finding:
         plan = self._agenda(references, tier)
+        if tier is Tier.SCREEN and len(plans[0].launches) == 1:
+            plan = thinned(plan)
         cases = tuple(e.case for e in plan.entries)
         results = self._backend.run(RunJob(source, configuration, cases, DEADLINE[tier]))
         judge = Judge(plan, tier, plans[0])
