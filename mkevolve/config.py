@@ -41,6 +41,7 @@ class Settings:
     budget: Budget
     evolve_rounds: int
     evolve_children: int
+    evolve_share: float
 
     @property
     def model_words(self) -> tuple[str, ...]:
@@ -93,6 +94,7 @@ def parse(argv: Sequence[str]) -> Settings:
         ),
         evolve_rounds=_integer(tree, "evolve.rounds", low=0),
         evolve_children=_integer(tree, "evolve.children", low=0),
+        evolve_share=float(_optional(tree, "evolve.share", float, low=0) or 0.0),
     )
 
 

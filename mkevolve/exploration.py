@@ -1,6 +1,6 @@
 """Decompositions and what their searches found: the outer loop between the first cut and the composition."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mkevolve.data.candidate import Candidate
 from mkevolve.data.decomposition import Decomposition, Slot, Subgraph
@@ -33,7 +33,7 @@ class Exploration:
             return best  # another cut needs other kernels
         for _ in range(self.session.settings.evolve_rounds):
             tried = self._children(best)
-            self._search(tried)
+            self._search(tried, best, self.session.settings.evolve_share)
             best = best_of(self.session.captured, best, tried, self.predict)
         self._search((best,))  # a union of children has no new subgraph, but slots of its own
         return best
@@ -81,7 +81,13 @@ class Exploration:
             )
         return tuple(child.decomposition for child in chosen)
 
-    def _search(self, decompositions: tuple[Decomposition, ...]) -> None:
+    def _search(
+        self,
+        decompositions: tuple[Decomposition, ...],
+        parent: Decomposition | None = None,
+        share: float = 1.0,
+    ) -> None:
+        """Search what is new in some cuts; as children of `parent`, up to what they replace of it."""
         session = self.session
         tasks: dict[str, SearchTask] = {}
         for decomposition in decompositions:
@@ -94,7 +100,9 @@ class Exploration:
                 for s in dict.fromkeys(slot.subgraph for slot in slots)
                 if s not in self.outcomes and s not in tasks
             ]
-            for task in session.tasks(decomposition, slots, tuple(new)):
+            worth = self._worth(decomposition, parent)
+            for made in session.tasks(decomposition, slots, tuple(new), share):
+                task = replace(made, worth=worth)
                 session.store.add_subgraph(task.subgraph)
                 session.progress.start(task.subgraph.id, task.subgraph.ops)
                 tasks[task.subgraph.id] = task
@@ -105,6 +113,13 @@ class Exploration:
             session.store.add_decomposition(
                 decomposition, session.model.name, session.run, self.predict(decomposition)
             )
+
+    def _worth(self, child: Decomposition, parent: Decomposition | None) -> float:
+        """Microseconds of the slots that the child replaces; no kernel slower than them would be used."""
+        if parent is None:
+            return float("inf")
+        kept = set(child.partitions)
+        return sum(self.price(slot) for slot in self.slots[parent.id] if slot.nodes not in kept)
 
     def _cut(self, decomposition: Decomposition) -> None:
         if decomposition.id not in self.slots:

@@ -63,6 +63,8 @@ class Outcome:
         if self.reason:
             return self.reason
         failed = [e for _, e in self.screened if not e.verdict.passed]
+        if self.screened and len(failed) < len(self.screened):
+            return "no candidate beats what it would replace"
         if failed:
             return f"no candidate passed; the last: {failed[-1].verdict.message}"
         return "no candidate was tried within the budget"

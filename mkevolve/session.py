@@ -64,9 +64,13 @@ class Session:
         return cast("Executor[Any, Any]", instantiate(self.settings.tree.executor))
 
     def tasks(
-        self, decomposition: Decomposition, slots: tuple[Slot, ...], subgraphs: tuple[Subgraph, ...]
+        self,
+        decomposition: Decomposition,
+        slots: tuple[Slot, ...],
+        subgraphs: tuple[Subgraph, ...],
+        share: float = 1.0,
     ) -> tuple[SearchTask, ...]:
-        """One search task a subgraph, with all that the ledger knows about it."""
+        """One search task a subgraph, with all that the ledger knows and `share` of the budget."""
         cut = realize(self.captured, decomposition)
         wanted = {s.id for s in subgraphs}
         seen = observe(cut, self.constants, self.examples, [s for s in slots if s.subgraph in wanted])
@@ -88,7 +92,7 @@ class Session:
                 ),
                 chip=self.chip,
                 precision=self.settings.precision,
-                budget=self.settings.budget,
+                budget=self.settings.budget.share(share),
                 seed=self.settings.seed,
                 known=self.store.evaluations(subgraph.id, self.environment.id),
             )

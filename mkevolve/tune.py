@@ -31,6 +31,7 @@ class SearchTask:
     `search` makes a fresh strategy. `evaluator` makes the function that verifies and measures one trial; it
     is called at the first trial that is not in `known`, so a search that is all known starts no child.
     `finalists` is how many of the best are tried in the accept tier until one passes; that is not charged.
+    Where the best is not below `worth` (microseconds), none of them is: nobody would use it.
     """
 
     subgraph: Subgraph
@@ -43,6 +44,7 @@ class SearchTask:
     seed: int
     known: tuple[Evaluation, ...] = ()
     finalists: int = 3
+    worth: float = float("inf")
 
 
 def search_subgraph(task: SearchTask) -> Iterator[Found | Refused]:
@@ -139,7 +141,9 @@ class _Worker:
     def _accept(self) -> Iterator[Found]:
         tried = 0
         failed: set[str] = set()
-        for _, trial in sorted(self._ranking, key=lambda pair: pair[0]):
+        for us, trial in sorted(self._ranking, key=lambda pair: pair[0]):
+            if us >= self._task.worth:
+                return
             if trial.candidate.id in failed:
                 continue
             record = self._look_up(replace(trial, tier=Tier.ACCEPT))

@@ -30,6 +30,13 @@ class Budget:
     evaluations: int | None = None
     seconds: float | None = None
 
+    def share(self, part: float) -> "Budget":
+        """A part of it, at least one evaluation."""
+        return Budget(
+            None if self.evaluations is None else max(1, round(self.evaluations * part)),
+            None if self.seconds is None else self.seconds * part,
+        )
+
     def left(self, evaluations: int, seconds: float) -> bool:
         """Tell whether another evaluation may start after that much was spent."""
         return (self.evaluations is None or evaluations < self.evaluations) and (

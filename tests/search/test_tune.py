@@ -119,3 +119,10 @@ def test_beam_beats_random_at_equal_budget_on_this_landscape() -> None:
     beam = best(partial(StagedSearch, width=4, children=4, rounds=10, top=2, tune=6))
     randoms = sorted(best(partial(RandomSearch, seed=s)) for s in range(9))
     assert beam < randoms[4]  # the median of nine
+
+
+def test_nothing_is_accepted_that_nobody_would_use() -> None:
+    landscape = Landscape()
+    records = list(search_subgraph(task(landscape, DEEP, Budget(evaluations=9), worth=1.0)))
+    assert len(records) == 9
+    assert all(t.tier is Tier.SCREEN for t in landscape.asked)
