@@ -94,6 +94,7 @@ class Memory:
     def __init__(self, pattern: int, track: bool) -> None:
         self.pattern = pattern
         self.track = track
+        self.sampled = False  # some launch ran only some of its programs
         self.regions: list[Region] = []
         self._starts: list[int] = []
 
@@ -176,6 +177,7 @@ class Memory:
 
     def mark_partial(self) -> None:
         """Remember that a launch ran only some of its programs: allocations may be incomplete."""
+        self.sampled = True
         for region in self.regions:
             if region.source is None and region.written is not None and region.written.any():
                 region.partial = True

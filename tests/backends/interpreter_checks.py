@@ -472,7 +472,7 @@ def check_results_that_depend_on_programs_that_did_not_run_are_not_comparable():
     result = call(run, x, instances=4)
     assert not result.written[0].any()
     whole = call(run, x, instances=20)
-    assert whole.written[0].all()
+    assert whole.written is None  # every program ran: what nothing stored is compared as well
     torch.testing.assert_close(values(whole), (x.sum() * 0.5).expand(3))
     assert len(result.traffic) == 2
 
@@ -485,7 +485,7 @@ def check_sampled_atomics_are_not_comparable():
 
     x = draw(torch.float32, 128)
     assert not call(run, x, instances=3).written[0].any()
-    assert call(run, x, instances=8).written[0].all()
+    assert call(run, x, instances=8).written is None
 
 
 @triton.jit
