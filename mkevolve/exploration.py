@@ -28,6 +28,7 @@ class Exploration:
     def run(self) -> Decomposition:
         """Search the first cut, then rounds of its children; return the decomposition predicted fastest."""
         best = first_cut(self.session.captured)
+        self._show(best)
         self._search((best,))
         if isinstance(self.session.proposer(), NullProposer):
             return best  # another cut needs other kernels
@@ -37,6 +38,14 @@ class Exploration:
             best = best_of(self.session.captured, best, tried, self.predict)
         self._search((best,))  # a union of children has no new subgraph, but slots of its own
         return best
+
+    def _show(self, decomposition: Decomposition) -> None:
+        self._cut(decomposition)
+        slots = self.slots[decomposition.id]
+        distinct = len({slot.subgraph for slot in slots})
+        self.session.progress.say(f"{len(slots)} slots, {distinct} distinct subgraphs")
+        for slot in slots:
+            self.session.progress.say(f"  {slot.name}  {slot.ops}  {slot.subgraph}")
 
     def predict(self, decomposition: Decomposition) -> float:
         """Microseconds of the composition on the model clock: winners, and fall-backs where there is none."""

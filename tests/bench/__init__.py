@@ -1,0 +1,1 @@
+"""Benchmarks: figures that are measured and reported, never asserted in tests."""
