@@ -1,6 +1,7 @@
 """The command line: `python -m mkevolve [VERB] KEY=VALUE ...`.
 
-Exit codes: 0 done, 1 rejected, 2 the user's mistake (one line on standard error), 130 interrupted.
+Exit codes: 0 done, 1 rejected, 2 the user's mistake (one line on standard error), 3 the machinery failed,
+130 interrupted.
 """
 
 import json
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from mkevolve import __version__
-from mkevolve.errors import UserError
+from mkevolve.errors import MKEvolveError, UserError
 
 _HELP = """\
 usage: python -m mkevolve [VERB] KEY=VALUE ...
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(words)
     except UserError as error:
         return _fail(words, str(error), 2)
+    except MKEvolveError as error:
+        return _fail(words, f"{error} (not your mistake; run the same command to go on)", 3)
     except KeyboardInterrupt:
         return _fail(words, "interrupted; nothing committed is lost: run the same command to go on", 130)
 

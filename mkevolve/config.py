@@ -19,6 +19,8 @@ from mkevolve.paths import Root, conf_dir
 
 VERBS = ("search", "check")
 PATH_KEYS = ("model.path", "root", "store", "composition")
+# What these choose takes its arguments from other keys, which are the ones that are checked.
+_INTERNAL = ("proposer", "search", "executor")
 GROUPS = ("model", "proposer", "search", "evolve", "executor")
 
 
@@ -72,6 +74,10 @@ def parse(argv: Sequence[str]) -> Settings:
     tree = _compose(verb, overrides)
     for key in ("beam.width", "beam.children", "beam.rounds", "tune.top", "tune.configurations"):
         _integer(tree, key, low=0 if key.startswith("tune") else 1)
+    _optional(tree, "ray.workers", int, low=1)
+    share = _optional(tree, "evolve.share", float, low=0)
+    if share is None or share > 1:
+        raise ConfigError(f"evolve.share={share} must be a number from 0 to 1")
     precision = _choice(tree, "precision", [p.value for p in Precision])
     root = Root(_path(paths.get("root", ".")))
     model_path = paths.get("model.path")
@@ -94,7 +100,7 @@ def parse(argv: Sequence[str]) -> Settings:
         ),
         evolve_rounds=_integer(tree, "evolve.rounds", low=0),
         evolve_children=_integer(tree, "evolve.children", low=0),
-        evolve_share=float(_optional(tree, "evolve.share", float, low=0) or 0.0),
+        evolve_share=float(share),
     )
 
 
@@ -205,6 +211,8 @@ def _check_keys(base: Any, overrides: list[str]) -> None:
     known = [k for k in sorted(_flat(base, "")) if "._" not in k]
     for override in overrides:
         key = override.partition("=")[0]
+        if "." in key and key.partition(".")[0] in _INTERNAL:
+            raise ConfigError(f"'{key}' is set by other keys{_nearest(key, known)}; see conf/config.yaml")
         if key in known or key in GROUPS or key.startswith(("~", "model.build.")):
             continue
         if key.startswith("+"):
