@@ -9,12 +9,13 @@ import math
 import random
 from functools import lru_cache
 
-from mkevolve.data.candidate import Configuration, Setting
+from mkevolve.data.candidate import Configuration
+from mkevolve.data.tunables import Tunables, TunablesFault, tunables_of
 
 ENUMERATE_UP_TO = 64
 _REPEATS = 32  # TPE may ask for a known point; after this many in a row the space counts as exhausted
 
-Space = tuple[tuple[str, tuple[Setting, ...]], ...]
+Space = Tunables
 
 
 @lru_cache(maxsize=1024)
@@ -24,19 +25,9 @@ def space_of(source: str) -> Space:
     Only literals are read, nothing is executed; `verify/static.py` is what refuses a malformed table.
     """
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+        return tunables_of(ast.parse(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError, TunablesFault):
         return ()
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == "TUNABLES" for t in node.targets
-        ):
-            try:
-                table = ast.literal_eval(node.value)
-                return tuple((str(name), tuple(options)) for name, options in table.items())
-            except (ValueError, TypeError, AttributeError):
-                return ()
-    return ()
 
 
 def default_configuration(source: str) -> Configuration:

@@ -2,10 +2,9 @@
 
 import ast
 import builtins
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mkevolve.data.candidate import Setting
+from mkevolve.data.tunables import Tunables, TunablesFault, tunables_of
 
 MAX_BYTES = 64 * 1024
 
@@ -74,7 +73,7 @@ class Source:
     constants: dict[str, ast.expr]
     jits: dict[str, ast.FunctionDef]
     hosts: dict[str, ast.FunctionDef]
-    tunables: tuple[tuple[str, tuple[Setting, ...]], ...]
+    tunables: Tunables
 
     def dotted(self, node: ast.expr) -> str | None:
         """The full name behind `tl.math.exp`; None where the chain does not start at an import."""
@@ -253,40 +252,8 @@ def _is_type(node: ast.expr, found: Source) -> bool:
     return False
 
 
-def _table(tree: ast.Module) -> tuple[tuple[str, tuple[Setting, ...]], ...]:
-    for node in tree.body:
-        for target in _targets(node):
-            if isinstance(target, ast.Name) and target.id == "TUNABLES":
-                assert isinstance(node, ast.Assign | ast.AnnAssign)
-                return _settings(node, node.value)
-    return ()
-
-
-def _targets(node: ast.stmt) -> Iterator[ast.expr]:
-    if isinstance(node, ast.Assign):
-        yield from node.targets
-    elif isinstance(node, ast.AnnAssign):
-        yield node.target
-
-
-def _settings(node: ast.stmt, value: ast.expr | None) -> tuple[tuple[str, tuple[Setting, ...]], ...]:
+def _table(tree: ast.Module) -> Tunables:
     try:
-        table = ast.literal_eval(value) if value is not None else None
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        raise Violation(node, "TUNABLES must be a literal table: {'BLOCK': (128, 64)}") from None
-    if not isinstance(table, dict):
-        raise Violation(node, "TUNABLES must be a literal table: {'BLOCK': (128, 64)}")
-    found: list[tuple[str, tuple[Setting, ...]]] = []
-    for key, options in table.items():
-        if not isinstance(key, str) or not key.isidentifier():
-            raise Violation(node, f"TUNABLES: {key!r} is not a name")
-        if not isinstance(options, tuple) or not options:
-            raise Violation(node, f"TUNABLES: {key} needs a tuple of choices, the default first")
-        if not all(isinstance(o, bool | int | float | str) for o in options) or len(set(options)) < len(
-            options
-        ):
-            raise Violation(
-                node, f"TUNABLES: the choices of {key} must be different numbers, texts or booleans"
-            )
-        found.append((key, options))
-    return tuple(found)
+        return tunables_of(tree)
+    except TunablesFault as fault:
+        raise Violation(fault.node, str(fault)) from None

@@ -2,15 +2,13 @@
 
 import ast
 
-from mkevolve.data.candidate import Setting
 from mkevolve.data.decomposition import Subgraph
+from mkevolve.data.tunables import Tunables
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.verify.host import Host
 from mkevolve.verify.jit import check_jit
 from mkevolve.verify.kinds import Kind, Shape
 from mkevolve.verify.source import Source, Violation, parse
-
-Tunables = tuple[tuple[str, tuple[Setting, ...]], ...]
 
 
 def check(source: str, subgraph: Subgraph | None) -> Verdict | None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from mkevolve.data.candidate import Configuration
 from mkevolve.search.params import Enumeration, Sampler, default_configuration, space_of, tuner
+from mkevolve.verify.source import parse
 
 SOURCE = 'import torch\nTUNABLES = {"BLOCK": (128, 64), "num_warps": (4, 8, 2)}\n'
 
@@ -18,6 +19,12 @@ def test_files_without_or_with_a_malformed_table_have_an_empty_space() -> None:
     for text in ("x = 1", "TUNABLES = f()", "TUNABLES = {'A': 3}", "def f(:", "TUNABLES = 3"):
         assert space_of(text) == ()
         assert default_configuration(text) == Configuration()
+
+
+def test_a_table_with_an_annotation_is_read_as_the_verifier_reads_it() -> None:
+    text = "TUNABLES: dict[str, tuple[int, ...]] = {'A': (8, 4)}\ndef run(x, A):\n    return x\n"
+    assert space_of(text) == parse(text).tunables == (("A", (8, 4)),)
+    assert space_of(text.replace("(8, 4)", "(8, 8)")) == ()
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(0, 5))
