@@ -21,7 +21,7 @@ from mkevolve.errors import BackendError
 _ALLOWED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT", "CUDA_HOME")
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _START = 180.0  # seconds that loading torch and triton may take on a busy machine
-_GRACE = 15.0  # seconds beyond its deadline after which a job's zygote is given up
+_GRACE = 15.0  # seconds beyond the job's end after which its zygote is given up
 _MOST_BYTES = 8 << 30
 _TRIES = 5  # zygotes that may be lost before a job has begun
 
@@ -134,7 +134,7 @@ class Channel:
                 raise _ZygoteLost(started=False) from error
             finally:
                 os.close(write)
-            data, how, code = self._collect(control, read, started + limits.deadline + _GRACE)
+            data, how, code = self._collect(control, read, started + limits.wall + _GRACE)
         finally:
             os.close(read)
         return Outcome(_frames(data), how, code, time.monotonic() - started)

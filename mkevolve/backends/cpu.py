@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import threading
 import weakref
 from collections import OrderedDict
@@ -18,6 +17,7 @@ from pathlib import Path
 from mkevolve.backends import child
 from mkevolve.backends.channel import Channel, Outcome
 from mkevolve.backends.processes import Limits
+from mkevolve.backends.scratch import Scratch, sweep
 from mkevolve.backends.wire import MalformedFrame, save_tensors
 from mkevolve.data.codec import Json, decode, encode
 from mkevolve.data.verdict import Status
@@ -103,7 +103,9 @@ class _Live:
 
     def __init__(self, inputs_bytes: int) -> None:
         self.owner = os.getpid()
-        self.scratch = Path(tempfile.mkdtemp(prefix="mkevolve-"))
+        sweep()
+        scratch = Scratch()
+        self.scratch = scratch.path
         self.inputs = _Inputs(self.scratch / "inputs", inputs_bytes)
         self.compiler = Channel(interpret=False, scratch=self.scratch)
         self.interpreter = Channel(interpret=True, scratch=self.scratch)
@@ -112,7 +114,7 @@ class _Live:
         self.interpreter.start()
         self._jobs = 0
         self._count = threading.Lock()
-        self._end = weakref.finalize(self, _end, self.owner, self.scratch, (self.compiler, self.interpreter))
+        self._end = weakref.finalize(self, _end, self.owner, scratch, (self.compiler, self.interpreter))
 
     def do(self, channel: Channel, source: str, job: Json, limits: Limits) -> Outcome:
         """Lay the job out in a folder of its own, have it done, remove the folder."""
@@ -127,12 +129,19 @@ class _Live:
             raise BackendError(f"cannot write a job below {self.scratch}: {error}") from error
         task = "run" if channel is self.interpreter else "compile"
         try:
-            outcome = replace(channel.run(task, folder, limits), said=_last_line(folder / child.OUTPUT))
+            outcome = channel.run(task, folder, limits)
+            if _is_killed(outcome):  # for lack of memory: perhaps that of the moment
+                outcome = channel.run(task, folder, limits)
+            outcome = replace(outcome, said=_last_line(folder / child.OUTPUT))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         frames = outcome.frames
         if frames and "broken" in frames[0].header:  # later ones may be the candidate's doing
             raise BackendError(f"{task} child: {frames[0].header['broken']}")
+        if _is_killed(outcome):
+            raise BackendError(f"the {task} child was killed twice from outside: the machine lacks memory")
+        if outcome.how == "lost":
+            raise BackendError(f"the process that watches the {task} child was lost twice")
         return replace(outcome, frames=frames[1:])  # without the word that candidate code begins
 
     def abandon(self) -> None:
@@ -185,11 +194,18 @@ class _Inputs:
             total -= size
 
 
+def _is_killed(outcome: Outcome) -> bool:
+    """No fault of a candidate: it may send no signals, and its own limits end it otherwise."""
+    return outcome.how == "signal" and outcome.code == signal.SIGKILL
+
+
 def _failure(outcome: Outcome, deadline: float) -> tuple[Status, str]:
     """What to say of a child that ended without its answer."""
     match outcome.how:
         case "timeout":
-            return Status.TIMEOUT, f"not done after {deadline:g} s"
+            return Status.TIMEOUT, f"not done after {deadline:g} s of computing"
+        case "signal" if outcome.code == signal.SIGXCPU:
+            return Status.TIMEOUT, f"not done after {deadline:g} s of computing"
         case "signal":
             said = f": {outcome.said}" if outcome.said else ""
             return Status.RUNTIME_ERROR, f"the child died by {_signal_name(outcome.code)}{said}"
@@ -197,8 +213,6 @@ def _failure(outcome: Outcome, deadline: float) -> tuple[Status, str]:
             return Status.RUNTIME_ERROR, f"the child started more than {outcome.code} processes"
         case "flood":
             return Status.RUNTIME_ERROR, "the child sent more than it may"
-        case "lost":
-            return Status.RUNTIME_ERROR, "the process that watches the child died with it, twice"
     return Status.RUNTIME_ERROR, f"the child ended without an answer (exit code {outcome.code})"
 
 
@@ -219,9 +233,9 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _end(owner: int, scratch: Path, channels: tuple[Channel, ...]) -> None:
+def _end(owner: int, scratch: Scratch, channels: tuple[Channel, ...]) -> None:
     if os.getpid() != owner:  # a forked copy of the owner is going away, not the owner
         return
     for channel in channels:
         channel.close()
-    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.release()

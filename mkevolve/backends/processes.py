@@ -5,20 +5,24 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
 _PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PATIENCE = 4.0  # a loaded machine may be this much slower before a job that computes is taken to hang
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one job may use: seconds, bytes of memory, bytes in one file, processes at a time.
 
-    `memory` is address space beyond what a child has at its start: loaded libraries alone take 1 to 10 GiB.
+    `deadline` is in processor time of all that the job started, so that other load does not decide. `memory`
+    is address space beyond what a child has at its start: loaded libraries alone take 1 to 10 GiB.
     """
 
     deadline: float
@@ -26,12 +30,25 @@ class Limits:
     file: int = 1 << 30
     processes: int = 32
 
+    @property
+    def wall(self) -> float:
+        """Seconds after which even a job that hardly computes is ended."""
+        return self.deadline * _PATIENCE
+
 
 def become_reaper() -> None:
     """Make orphaned descendants children of this process, so that `setsid` is no escape."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when `parent`, which forked it, ends in any way."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def descendants(root: int) -> tuple[int, ...]:
@@ -43,6 +60,16 @@ def descendants(root: int) -> tuple[int, ...]:
         found += children
         pending += children
     return tuple(found)
+
+
+def processor_seconds(pids: Iterable[int]) -> float:
+    """Processor time that processes have used, with what their children had used that they have reaped."""
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError, IndexError, ValueError):  # it ended while we looked
+            fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / _TICKS
 
 
 def end_descendants(patience: float = 10.0) -> bool:
@@ -76,15 +103,19 @@ def end_processes_in(folder: Path, patience: float = 5.0) -> None:
 def apply_limits(limits: Limits) -> None:
     """Set this process's resource limits; they hold for all that it starts."""
     cpu = int(limits.deadline) + 2
-    for kind, value in (
-        (resource.RLIMIT_AS, _address_space() + limits.memory),
-        (resource.RLIMIT_FSIZE, limits.file),
-        (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_CORE, 0),
+    for kind, value, spare in (
+        (resource.RLIMIT_AS, _address_space() + limits.memory, 0),
+        (resource.RLIMIT_FSIZE, limits.file, 0),
+        (
+            resource.RLIMIT_CPU,
+            cpu,
+            3,
+        ),  # first SIGXCPU, which says why; SIGKILL would look like lack of memory
+        (resource.RLIMIT_CORE, 0, 0),
     ):
         hard = resource.getrlimit(kind)[1]
-        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (most, most))
+        most = value + spare if hard == resource.RLIM_INFINITY else min(value + spare, hard)
+        resource.setrlimit(kind, (min(value, most), most))
 
 
 def _address_space() -> int:

@@ -16,7 +16,14 @@ import time
 from dataclasses import dataclass
 
 from mkevolve.backends import child
-from mkevolve.backends.processes import Limits, become_reaper, descendants, end_descendants
+from mkevolve.backends.processes import (
+    Limits,
+    become_reaper,
+    descendants,
+    die_with_parent,
+    end_descendants,
+    processor_seconds,
+)
 
 _TICK = 0.05  # seconds between two looks at the number of processes
 _MESSAGE = 1 << 16
@@ -31,9 +38,24 @@ class _End:
 
 
 def main(descriptor: int, interpret: bool, scratch: str) -> None:
-    """Serve orders until the socket closes, then remove the scratch folder."""
+    """Serve orders until the socket closes, then remove the scratch folder.
+
+    Two zygotes share it. Both remove it whatever happens to them, so that the last one leaves nothing: the
+    first may do so while the other still loads and writes there.
+    """
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
+    try:
+        _serve(control, interpret)
+    finally:
+        end_descendants()
+        if _is_closed(
+            control
+        ):  # else the parent is there, wants to read the log, and is the one to remove it
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _serve(control: socket.socket, interpret: bool) -> None:
     become_reaper()
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
@@ -54,8 +76,15 @@ def main(descriptor: int, interpret: bool, scratch: str) -> None:
             break
         if not _tell(control, {"how": end.how, "code": end.code}):
             break
-    end_descendants()
-    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _is_closed(control: socket.socket) -> bool:
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _preload(interpret: bool) -> None:
@@ -83,13 +112,15 @@ def _tell(control: socket.socket, message: dict[str, int | str]) -> bool:
 
 
 def _do(order: child.Order, pipe: int, control: socket.socket, wake: int) -> _End:
+    zygote = os.getpid()
     pid = os.fork()
     if pid == 0:
+        die_with_parent(zygote)
         child.serve(order, pipe)
     os.close(pipe)
     if not _tell(control, {"started": pid}):
         return _End("closed")
-    until = time.monotonic() + order.limits.deadline
+    until = time.monotonic() + order.limits.wall
     poll = select.poll()
     poll.register(wake, select.POLLIN)
     poll.register(control, select.POLLIN | select.POLLHUP)
@@ -103,9 +134,10 @@ def _do(order: child.Order, pipe: int, control: socket.socket, wake: int) -> _En
         if done:
             code = os.waitstatus_to_exitcode(status)
             return _End("signal", -code) if code < 0 else _End("exit", code)
-        if time.monotonic() > until:
+        alive = descendants(os.getpid())
+        if time.monotonic() > until or processor_seconds(alive) > order.limits.deadline:
             return _End("timeout")
-        if len(descendants(os.getpid())) > order.limits.processes:
+        if len(alive) > order.limits.processes:
             return _End("processes", order.limits.processes)
 
 
