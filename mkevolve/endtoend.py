@@ -3,19 +3,22 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
 
+from mkevolve.config import Settings
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.decomposition import Decomposition, Slot, Subgraph
 from mkevolve.data.graph import InputKind
 from mkevolve.data.model import Variant
 from mkevolve.data.verdict import Status
 from mkevolve.interfaces import Backend, Case, RunJob
-from mkevolve.partition.execution import Fill, Program, Tensors, execute, programs, reference_fill
-from mkevolve.reference import run_graph, run_graph_fp64
+from mkevolve.partition.execution import Fill, Tensors, execute, programs, reference_fill
+from mkevolve.reference import run_graph_fp64
 from mkevolve.session import Session
+from mkevolve.verify.eager import run_eager
 from mkevolve.verify.numeric import compare, expect, shape_fault
 
 T = TypeVar("T")
@@ -54,7 +57,7 @@ def check_whole(
 ) -> tuple[Deviation, ...]:
     """Run the composition with `kernels` (by slot name) at each check variant and compare with the model.
 
-    The same bound as for one kernel holds: relative to the error that eager itself makes.
+    The same bound as for one kernel holds: relative to the error that eager itself makes under the policy.
     """
     runs = programs(session.captured, decomposition, slots)
     by_id = {s.id: s for s in subgraphs}
@@ -62,18 +65,25 @@ def check_whole(
     def one(variant: Variant) -> Deviation:
         fill = _fill(kernels, by_id, reference_fill(runs[variant.name]), backend, variant.name)
         inputs = {**session.by_name(variant.name), **session.examples[variant.name]}
-        return _deviation(variant, runs[variant.name], inputs, fill, session.settings.seed)
+        return deviation(
+            variant, inputs, partial(execute, runs[variant.name], inputs, fill), session.settings
+        )
 
     return tuple(one(variant) for variant in session.captured.checks)
 
 
-def _deviation(
-    variant: Variant, program: Program, inputs: Mapping[str, torch.Tensor], fill: Fill, seed: int
+def deviation(
+    variant: Variant,
+    inputs: Mapping[str, torch.Tensor],
+    run: Callable[[], tuple[object, ...]],
+    settings: Settings,
 ) -> Deviation:
+    """Compare what `run` returns with the variant's graph on `inputs`, within what eager's error allows."""
+    seed = settings.seed
     wide = _seeded(seed, lambda: run_graph_fp64(variant.graph, inputs))
-    eager = _seeded(seed, lambda: run_graph(variant.graph, inputs))
+    eager = _seeded(seed, lambda: run_eager(variant.graph, inputs, settings.precision))
     try:
-        given = _tensors(_seeded(seed, lambda: execute(program, inputs, fill)))
+        given = _tensors(_seeded(seed, run))
     except _KernelFault as fault:
         return Deviation(variant.name, float("inf"), 0.0, 0, str(fault))
     specs = tuple(value.spec for value in variant.graph.output_values)

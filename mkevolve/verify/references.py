@@ -11,11 +11,12 @@ from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Graph
 from mkevolve.data.model import Precision
 from mkevolve.data.verdict import Status
-from mkevolve.reference import run_graph, run_graph_fp64, run_node
+from mkevolve.reference import run_graph, run_graph_fp64
 from mkevolve.verify.cases import Distribution, draw
+from mkevolve.verify.eager import run_eager
 from mkevolve.verify.numeric import Expected, compare, expect, tolerance
 from mkevolve.verify.observe import Observation
-from mkevolve.verify.work import MATRIX_OPS, flops, in_float32, peak_bytes
+from mkevolve.verify.work import flops, in_float32, peak_bytes
 
 _ATTEMPTS = 4
 _serial = itertools.count()  # observations differ between objects, so their inputs may not be shared
@@ -88,13 +89,12 @@ class References:
                 continue
             expected = self._expected(graph, (*inputs[0], *inputs[1]))
             if _is_evidence(expected, distribution):
-                return Sample(
-                    self._key(variant, distribution, seed), variant, distribution, seed, *inputs, expected
-                )
+                key = self._key(variant, distribution, seed, attempt)
+                return Sample(key, variant, distribution, seed, *inputs, expected)
         return None
 
-    def _key(self, variant: str, distribution: Distribution, seed: int) -> str:
-        return f"{self._token}/{self.subgraph.id}/{variant}/{distribution}/{self.seed}/{seed}"
+    def _key(self, variant: str, distribution: Distribution, seed: int, attempt: int = 0) -> str:
+        return f"{self._token}/{self.subgraph.id}/{variant}/{distribution}/{self.seed}/{seed}/{attempt}"
 
     def influence(self) -> Influence:
         """Which inputs need cases of their own to show that they matter; found once."""
@@ -133,23 +133,11 @@ class References:
     def _expected(self, graph: Graph, tensors: tuple[torch.Tensor, ...]) -> tuple[Expected, ...]:
         inputs = _named(graph, tensors)
         wide = _tensors(run_graph_fp64(graph, inputs))
-        eager = _tensors(self._eager(graph, inputs))
+        eager = _tensors(run_eager(graph, inputs, self.precision))
         near = _tensors(run_graph_fp64(graph, {name: _nudged(t) for name, t in inputs.items()}))
         return tuple(
             expect(w, e, v.spec, n) for w, e, v, n in zip(wide, eager, graph.output_values, near, strict=True)
         )
-
-    def _eager(self, graph: Graph, inputs: dict[str, torch.Tensor]) -> tuple[object, ...]:
-        if self.precision is not Precision.TF32 or not any(n.op in MATRIX_OPS for n in graph.nodes):
-            return run_graph(graph, inputs)
-        env = dict(inputs)
-        with torch.no_grad():
-            for node in graph.nodes:
-                reads = env
-                if node.op in MATRIX_OPS:
-                    reads = {**env, **{name: _to_tf32(env[name]) for name in node.reads}}
-                env.update((v.name, t) for v, t in zip(node.outputs, run_node(node, reads), strict=True))
-        return tuple(env[v.name] for v in graph.output_values)
 
     def target(self) -> tuple[Sample, str]:
         """The one case at the target sizes, and a note where its reference is not in float64.
@@ -228,15 +216,6 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     signs = torch.randint(0, 2, tensor.shape, generator=torch.Generator().manual_seed(tensor.numel()))
     return tensor.double() * (1.0 + 2.0**-23 * (2 * signs - 1))
-
-
-def _to_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    """Round to the 10-bit mantissa of TF32 (to nearest, ties away), as matrix units read fp32 operands."""
-    if tensor.dtype != torch.float32:
-        return tensor
-    bits = tensor.contiguous().view(torch.int32)
-    rounded = ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
-    return torch.where(tensor.isfinite(), rounded, tensor)
 
 
 def _is_evidence(expected: tuple[Expected, ...], distribution: Distribution) -> bool:

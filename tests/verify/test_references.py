@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from mkevolve.data.verdict import Status, Tier
 from mkevolve.reference import run_graph
 from mkevolve.verify.agenda import Purpose, agenda
 from mkevolve.verify.cases import Distribution
+from mkevolve.verify.eager import run_eager, to_tf32
 from mkevolve.verify.integrity import impostors
 from mkevolve.verify.numeric import compare
 from mkevolve.verify.observe import observe
@@ -109,6 +111,47 @@ def test_tf32_widens_what_eager_may_do(make_subject):
     assert ieee is not None
     assert tf32 is not None
     assert tf32.expected[0].allowed > 20 * ieee.expected[0].allowed
+
+
+def test_a_key_stands_for_one_set_of_inputs():
+    """Where the target stands in for checks and its first draw is no evidence, two draws are in use."""
+    x = torch.randn(4, 8).half() * 1.5e4
+    ops = (("aten.mul.Scalar", (Ref("x0"), 2.0)),)
+    whole, seen = subject("twice", {"target": (x,), "check_0": (x,)}, (), ops)
+    subgraph = replace(whole, variants=whole.variants[:1])
+    found: dict[str, torch.Tensor] = {}
+    for seed in range(40):
+        references = References(subgraph, seen, seed)
+        redrawn, (target, _) = references.sample("target", Distribution.REDRAW), references.target()
+        if redrawn is not None and not torch.equal(redrawn.activations[0], target.activations[0]):
+            assert redrawn.key != target.key
+            found[redrawn.key] = redrawn.activations[0]
+    assert found  # some seed needed a second attempt
+
+
+def test_tf32_rounds_operands_only():
+    x, w, b = torch.randn(8, 16), torch.randn(4, 16), torch.randn(4)
+    rows = torch.randn(4, 4)
+    made = graph((x,), (w, b), (("aten.linear.default", (Ref("x0"), Ref("p0"), Ref("p1"))),))
+    (given,) = run_eager(made, {"x0": x, "p0": w, "p1": b}, Precision.TF32)
+    assert torch.equal(given, torch.nn.functional.linear(to_tf32(x), to_tf32(w), b))
+    assert not torch.equal(to_tf32(b), b)
+    same = graph((rows,), (), (("aten.addmm.default", (Ref("x0"), Ref("x0"), Ref("x0"))),))
+    (given,) = run_eager(same, {"x0": rows}, Precision.TF32)
+    assert torch.equal(given, torch.addmm(rows, to_tf32(rows), to_tf32(rows)))
+    (plain,) = run_eager(same, {"x0": rows}, Precision.IEEE)
+    assert torch.equal(plain, torch.addmm(rows, rows, rows))
+    q, k, v, mask = (
+        torch.randn(1, 2, 5, 8),
+        torch.randn(1, 2, 7, 8),
+        torch.randn(1, 2, 7, 8),
+        torch.randn(5, 7),
+    )
+    parts = (Ref("x0"), Ref("x1"), Ref("x2"), Ref("x3"))
+    scores = graph((q, k, v, mask), (), (("aten.scaled_dot_product_attention.default", parts),))
+    (given,) = run_eager(scores, {"x0": q, "x1": k, "x2": v, "x3": mask}, Precision.TF32)
+    rounded = (to_tf32(q), to_tf32(k), to_tf32(v))
+    assert torch.equal(given, torch.nn.functional.scaled_dot_product_attention(*rounded, mask))
 
 
 def test_huge_targets_fall_back(monkeypatch, make_subject):
