@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import is_not
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 from torch.utils._device import DeviceContext
@@ -12,13 +14,10 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mkevolve.capture import normalise_call
 from mkevolve.capture.module_state import module_tensors
+from mkevolve.compose.state import HOOKS, Key, Walk, Watch, difference
 from mkevolve.data.composition import Signature
 from mkevolve.data.graph import Input
 from mkevolve.data.model import CapturedModel, Leaf
-
-_PLAIN = (bool, int, float, str, type(None))
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_STANDARD = frozenset(vars(nn.Module()))
 
 LeafKey = tuple[object, ...]
 
@@ -52,7 +51,7 @@ class Guard:
         captured: CapturedModel,
         signature: Signature,
         constants: Mapping[str, torch.Tensor],
-        baseline: "tuple[ModuleState, ...]",
+        baseline: Mapping[Key, object],
     ) -> None:
         self._module = module
         self._training = signature.training
@@ -64,7 +63,9 @@ class Guard:
         self._activations = tuple(i.name for i in captured.target.graph.activations)
         self._params = tuple(_Expected.of(i) for i in captured.target.graph.params)
         self._constants = dict(constants)
-        self._modules = tuple(zip(module.modules(), baseline, strict=True))
+        self._modules = tuple(module.modules())
+        self._baseline = baseline
+        self._watch: Watch | None = None
 
     def check(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Accepted | Reason:
         """Return the variant with its tensors, or the first condition that the call breaks."""
@@ -118,19 +119,34 @@ class Guard:
         return found
 
     def _module_state(self) -> Reason | None:
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]
+            return Reason("hooks of all modules")
+        if self._watch is not None and self._watch.holds():
+            return None
+        self._watch = None
+        return self._changed()
+
+    def _changed(self) -> Reason | None:
+        """Look through the whole module; where nothing differs from the baseline, watch its objects."""
         current = tuple(self._module.modules())
-        if len(current) != len(self._modules):
+        if len(current) != len(self._modules) or any(map(is_not, current, self._modules)):
             return Reason("its submodules were changed")
-        for module, (known, state) in zip(current, self._modules, strict=True):
-            if module is not known:
-                return Reason("its submodules were changed")
+        for module in current:
             if module.training != self._training:
                 mode = "training" if module.training else "eval"
                 return Reason(f"{mode} mode", "" if module is self._module else type(module).__name__)
-            changed = state.difference(module)
-            if changed is not None:
-                return changed
-        return None
+            if any(vars(module)[name] for name in HOOKS):
+                return Reason("a module has hooks", type(module).__name__)
+        walk = Walk(self._module)
+        place = difference(self._baseline, walk.marks)
+        if place is None:
+            self._watch = Watch(walk)
+            return None
+        number, path = place
+        owner = type(current[number]).__name__ if number >= 0 else ""  # a class names itself in the path
+        if path.rpartition(".")[2] == "forward":
+            return Reason("a forward was replaced", owner or path)
+        return Reason("an attribute was changed", owner + path)
 
     def _mismatch(self, leaves: list[object]) -> Reason:
         keys = tuple(_value_key(v) for v in leaves)
@@ -166,33 +182,6 @@ class _Expected:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleState:
-    """The plain attributes of a submodule when it was captured: the trace has them baked in."""
-
-    plain: tuple[tuple[str, object], ...]
-    own_forward: bool
-
-    @staticmethod
-    def of(module: nn.Module) -> "ModuleState":
-        state = vars(module)
-        plain = tuple((k, v) for k, v in state.items() if k not in _STANDARD and _is_plain(v))
-        return ModuleState(plain, "forward" in state)
-
-    def difference(self, module: nn.Module) -> Reason | None:
-        """What changed since then, or None."""
-        state = vars(module)
-        if any(state.get(name) for name in _HOOKS):
-            return Reason("a module has hooks", type(module).__name__)
-        if ("forward" in state) != self.own_forward:
-            return Reason("a forward was replaced", type(module).__name__)
-        for name, value in self.plain:
-            now = state.get(name)
-            if now is not value and not (type(now) is type(value) and now == value):
-                return Reason("an attribute was changed", f"{type(module).__name__}.{name}")
-        return None
-
-
 def _torch_state() -> Reason | None:
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return Reason("tracing or compiling")
@@ -204,10 +193,6 @@ def _torch_state() -> Reason | None:
     if any(not isinstance(mode, DeviceContext) for mode in modes):
         return Reason("inside a function mode")
     return None
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(_is_plain(v) for v in value))
 
 
 def _leaf_key(leaf: Leaf) -> LeafKey:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mkevolve.compose.guard import ModuleState
 from mkevolve.compose.kernels import (
     CheckedFile,
     CompiledFiller,
@@ -23,6 +22,7 @@ from mkevolve.compose.kernels import (
 )
 from mkevolve.compose.module import ComposedModule, Plan
 from mkevolve.compose.recapture import fit
+from mkevolve.compose.state import Walk
 from mkevolve.composition_file import entry_of, read, unchecked
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.composition import FALLBACKS, Composition, KernelEntry, SlotChoice
@@ -70,7 +70,7 @@ def load(file: str | os.PathLike[str], module: nn.Module, *, unmeasured: bool = 
             for slot in fitted.slots
         },
         subvariants=subvariants,
-        baseline=tuple(ModuleState.of(m) for m in module.modules()),
+        baseline=Walk(module).marks,
         fillers=lambda: _fillers(path, composition, subvariants),
         refusal=_refusal(composition, unmeasured),
     )

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from mkevolve.compose.guard import Accepted, Guard, ModuleState, Reason
+from mkevolve.compose.guard import Accepted, Guard, Reason
 from mkevolve.compose.kernels import Filler, KernelFiller, ReferenceFiller
 from mkevolve.compose.recapture import Fitted
 from mkevolve.compose.report import OriginalRan, Report, Tally
+from mkevolve.compose.state import Key
 from mkevolve.data.composition import Signature
 from mkevolve.data.decomposition import Slot
 from mkevolve.data.graph import Arg, Ref
@@ -47,7 +48,7 @@ class Plan:
     programs: Mapping[str, Program]
     roots: Mapping[str, tuple[str, ...]]
     subvariants: Mapping[tuple[str, str], str]
-    baseline: tuple[ModuleState, ...]
+    baseline: Mapping[Key, object]
     fillers: Callable[[], Mapping[str, Filler]]
     refusal: Callable[[torch.device | None], str | None]
 
