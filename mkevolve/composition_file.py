@@ -1,13 +1,13 @@
 """Composition files and their kernel files: read, written by a search, rewritten by `check` and `swap`.
 
 A search never overwrites what a person changed: a slot whose line differs from what a search wrote there
-last, or whose kernel file differs from what was verified.
+last, or whose kernel file differs from what a search wrote there (from what was verified, where none did).
 """
 
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,21 +47,54 @@ def sha256(path: Path) -> str | None:
         raise CompositionError(f"{path}: {error.strerror}") from None
 
 
-def write(path: Path, composition: Composition, sources: Mapping[str, str], *, keep: bool = True) -> Written:
+def text_sha256(text: str) -> str:
+    """The hash of a file with this text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def free_path(folder: Path, place: str, text: str) -> str:
+    """Return `place`, numbered where a file with other content lies there."""
+    stem, number, found = place.removesuffix(".py"), 1, place
+    while sha256(folder / found) not in (None, text_sha256(text)):
+        number += 1
+        found = f"{stem}_{number}.py"
+    return found
+
+
+def read_old(path: Path, model: str) -> Composition | None:
+    """What an earlier search of this model wrote; None where nothing lies there."""
+    old = read(path) if path.exists() else None
+    if old is not None and old.model != model:
+        raise CompositionError(f"{path} belongs to the model {old.model}; use another root= or move it away")
+    return old
+
+
+def write(
+    path: Path,
+    composition: Composition,
+    sources: Mapping[str, str],
+    *,
+    keep: bool = True,
+    refused: Mapping[str, str] | None = None,
+) -> Written:
     """Write the result of a search: the kernels of the table from `sources` (by `k_` id), then the file.
 
-    Slots that a person changed keep their implementation unless `keep` is false. Kernel files that an earlier
-    search wrote and nothing names any more are removed. Raises `CompositionError` where the old file belongs
-    to another model, is malformed, or has a changed slot that the new cut lacks.
+    Slots that a person changed keep their implementation unless `keep` is false; `refused` says of which of
+    them the kernel may not run, and why: its evidence is withdrawn. Kernel files that an earlier search wrote
+    and nothing names any more are removed. Raises `CompositionError` where the old file belongs to another
+    model, is malformed, or has a changed slot that the new cut lacks.
     """
-    old = read(path) if path.exists() else None
-    machine = tuple((c.slot.name, c.implementation) for c in composition.slots)
-    made = replace(composition, written=machine)
+    old = read_old(path, composition.model)
+    made = replace(
+        composition,
+        written=tuple((c.slot.name, c.implementation) for c in composition.slots),
+        written_files=tuple(
+            (e.path, text_sha256(sources[e.id])) for e in composition.kernels if e.id in sources
+        ),
+    )
     kept: tuple[str, ...] = ()
-    if old is not None and old.model != made.model:
-        raise CompositionError(f"{path} belongs to the model {old.model}; use another root= or move it away")
     if old is not None and keep:
-        made, kept = _with_kept(path, made, old)
+        made, kept = _with_kept(path, made, old, refused or {})
     files = _write_all(path, made, sources, _edited_files(path, old) if keep else frozenset())
     if old is not None:
         _remove_orphans(path, old, files.composition)
@@ -121,38 +154,49 @@ def unchecked(path: Path, composition: Composition) -> str | None:
 
 
 def _edited_files(path: Path, composition: Composition | None) -> frozenset[str]:
-    entries = composition.kernels if composition is not None else ()
-    found = {e.path: sha256(path.parent / e.path) for e in entries}
-    return frozenset(e.path for e in entries if found[e.path] not in (None, e.sha256))
+    if composition is None:
+        return frozenset()
+    written = {e.path: e.sha256 for e in composition.kernels} | dict(composition.written_files)
+    return frozenset(p for p, known in written.items() if sha256(path.parent / p) not in (None, known))
 
 
-def _with_kept(path: Path, made: Composition, old: Composition) -> tuple[Composition, tuple[str, ...]]:
+def _with_kept(
+    path: Path, made: Composition, old: Composition, refused: Mapping[str, str]
+) -> tuple[Composition, tuple[str, ...]]:
     changed = set(edited(path, old))
     kept: dict[str, SlotChoice] = {}
     entries = list(made.kernels)
     for choice in old.slots:
         if choice.slot.name not in changed:
             continue
-        place = _place(made, choice)
+        place = place_of(made.slots, choice)
         if place is None:
             raise CompositionError(
                 f"{path}: slot {choice.slot.name} was changed by hand and the new cut has no such slot; "
                 "keep=false drops the change"
             )
-        kept[place.slot.name] = replace(
-            choice, slot=place.slot, fallback=place.fallback, alternatives=place.alternatives
-        )
+        reason = refused.get(place.slot.name, "")
+        kept[place.slot.name] = replace(place, implementation=choice.implementation, reason=reason)
         named = entry_of(old, choice)
         if named is not None:
+            named = replace(named, evidence="") if reason else named
             entries = [e for e in entries if (e.path, e.subgraph) != (named.path, named.subgraph)] + [named]
     slots = tuple(kept.get(c.slot.name, c) for c in made.slots)
-    return replace(made, slots=slots, kernels=tuple(entries)), tuple(kept)
+    files = {e.path for e in entries}
+    return replace(
+        made,
+        slots=slots,
+        kernels=tuple(entries),
+        written_files=tuple(
+            {**{p: h for p, h in old.written_files if p in files}, **dict(made.written_files)}.items()
+        ),
+    ), tuple(kept)
 
 
-def _place(made: Composition, choice: SlotChoice) -> SlotChoice | None:
-    """The slot of the new composition that computes the same nodes."""
-    same = [c for c in made.slots if set(c.slot.nodes) == set(choice.slot.nodes)]
-    return next((c for c in same if c.slot.subgraph == choice.slot.subgraph), None)
+def place_of(choices: Iterable[SlotChoice], old: SlotChoice) -> SlotChoice | None:
+    """The slot of a new composition that computes what the old one did."""
+    same = [c for c in choices if set(c.slot.nodes) == set(old.slot.nodes)]
+    return next((c for c in same if c.slot.subgraph == old.slot.subgraph), None)
 
 
 def _write_all(
@@ -188,8 +232,8 @@ def _replace_file(path: Path, data: bytes) -> None:
 
 def _remove_orphans(path: Path, old: Composition, new: Composition) -> None:
     named = {e.path for e in new.kernels} | {c.implementation for c in new.slots}
-    for entry in old.kernels:
-        file = path.parent / entry.path
+    for place, written in old.written_files:
+        file = path.parent / place
         inside = path.parent.resolve() in file.resolve().parents
-        if entry.path not in named and inside and sha256(file) == entry.sha256:
+        if place not in named and inside and sha256(file) == written:
             file.unlink()

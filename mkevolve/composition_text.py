@@ -76,6 +76,7 @@ def to_text(composition: Composition) -> str:
     machine: dict[str, Json] = {
         "kernels": [_kernel(entry) for entry in composition.kernels],
         "written": dict(composition.written),
+        "written_files": dict(composition.written_files),
     }
     cut: dict[str, Json] = {"decomposition": _decomposition(composition.decomposition)}
     parts = [_HEAD, _dump(head), _dump(slots), _dump(inputs), _dump(cut), _KERNELS + _dump(machine)]
@@ -168,7 +169,7 @@ def from_file(path: Path) -> Composition:
     for entry, name in zip(root["slots"].items(), names, strict=True):
         if names.count(name) > 1:
             raise entry.fault(f"two slots are named {name!r}")
-    written = root.get("written")
+    written, files = root.get("written"), root.get("written_files")
     return Composition(
         model=root["model"].text(),
         decomposition=_read_decomposition(root["decomposition"]),
@@ -178,6 +179,7 @@ def from_file(path: Path) -> Composition:
         signature=_read_signature(root),
         made_by=root["made_by"].texts() if root.get("made_by") is not None else (),
         written=tuple((k, v.text()) for k, v in written.fields()) if written is not None else (),
+        written_files=tuple((k, v.text()) for k, v in files.fields()) if files is not None else (),
     )
 
 

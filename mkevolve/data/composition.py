@@ -67,7 +67,8 @@ class Composition:
     (`model=resnet_block`, `model.dtype=bf16`); `decomposition` says how it was cut.
 
     `written` maps a slot's name to the implementation that a search wrote there last: a slot that says
-    something else was edited or swapped by a person.
+    something else was edited or swapped by a person. `written_files` maps the path of a kernel file to
+    the hash of what a search wrote there: it stays when `check` accepts an edit.
     """
 
     model: str
@@ -78,3 +79,4 @@ class Composition:
     signature: Signature = Signature("", False, "", ())
     written: tuple[tuple[str, str], ...] = ()
     made_by: tuple[str, ...] = ()
+    written_files: tuple[tuple[str, str], ...] = ()

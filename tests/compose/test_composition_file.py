@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from mkevolve.composition_file import edited, entry_of, kernel_path, read, rewrite, unchecked, write
+from mkevolve.composition_file import (
+    edited,
+    entry_of,
+    free_path,
+    kernel_path,
+    read,
+    rewrite,
+    text_sha256,
+    unchecked,
+    write,
+)
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.composition import Composition, KernelEntry, Signature, SlotChoice
 from mkevolve.data.decomposition import Copy, Decomposition, Slot
@@ -91,7 +101,7 @@ def test_what_was_written_is_read(path):
     written = write(path, made, SOURCES)
     found = read(path)
     assert found == written.composition
-    assert replace(found, written=()) == made
+    assert replace(found, written=(), written_files=()) == made
     assert found.decomposition.id == made.decomposition.id
     assert found.environment.id == made.environment.id
     assert (path.parent / made.kernels[0].path).read_text() == SOURCES[FIRST]
@@ -146,6 +156,57 @@ def test_a_hand_edited_kernel_file_is_kept(path):
     assert "was changed" in unchecked(path, read(path))
     write(path, composition(), SOURCES, keep=False)
     assert file.read_text() == SOURCES[FIRST]
+
+
+def checked(path: Path, text: str) -> None:
+    """Edit the first slot's kernel file and let `check` accept it: same path, new id, hash and evidence."""
+    found = read(path)
+    (path.parent / found.kernels[0].path).write_text(text)
+    entry = replace(found.kernels[0], id=source_id(text), sha256=text_sha256(text), evidence="e_000000000002")
+    rewrite(path, replace(found, kernels=(entry, *found.kernels[1:])))
+    assert unchecked(path, read(path)) is None
+
+
+@pytest.mark.parametrize("winner", [FIRST, THIRD])
+def test_an_edited_kernel_file_that_was_checked_is_kept_by_every_later_search(path, winner):
+    write(path, composition(), SOURCES)
+    file = path.parent / f"kernels/{FIRST}_a.py"
+    checked(path, "# mine, and right\n")
+    assert edited(path, read(path)) == ("a",)
+    for _ in range(2):
+        assert write(path, composition(first=winner), SOURCES).kept == ("a",)
+        assert file.read_text() == "# mine, and right\n"
+        assert read(path).slots[0].implementation == f"kernels/{FIRST}_a.py"
+        assert unchecked(path, read(path)) is None
+    assert write(path, composition(first=winner), SOURCES, keep=False).kept == ()
+    assert (path.parent / f"kernels/{winner}_a.py").read_text() == SOURCES[winner]
+
+
+def test_a_persons_own_checked_file_is_never_removed(path):
+    write(path, composition(), SOURCES)
+    found = read(path)
+    (path.parent / "mine.py").write_text("# mine\n")
+    own = replace(found.kernels[0], id="k_1", path="mine.py", sha256=text_sha256("# mine\n"))
+    slots = (replace(found.slots[0], implementation="mine.py"), *found.slots[1:])
+    rewrite(path, replace(found, slots=slots, kernels=(own, *found.kernels[1:])))
+    write(path, composition(), SOURCES, keep=False)
+    assert (path.parent / "mine.py").read_text() == "# mine\n"
+
+
+def test_a_kept_kernel_that_makes_the_whole_wrong_loses_its_evidence_and_says_why(path):
+    write(path, composition(), SOURCES)
+    checked(path, "# mine\n")
+    written = write(path, composition(), SOURCES, refused={"a": "the whole deviates"})
+    assert written.kept == ("a",)
+    assert read(path).slots[0].reason == "the whole deviates"
+    assert "no evidence" in unchecked(path, read(path))
+
+
+def test_a_free_path_never_names_other_content(tmp_path):
+    assert free_path(tmp_path, "k.py", "a") == "k.py"
+    (tmp_path / "k.py").write_text("a")
+    (tmp_path / "k_2.py").write_text("b")
+    assert [free_path(tmp_path, "k.py", text) for text in "abc"] == ["k.py", "k_2.py", "k_3.py"]
 
 
 def test_a_swap_counts_as_a_persons_choice(path):
