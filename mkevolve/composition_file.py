@@ -105,9 +105,10 @@ def rewrite(path: Path, composition: Composition, sources: Mapping[str, str] | N
     """Write what `check` or `swap` made of a file that was read: slots and kernels as given.
 
     A swapped slot counts as changed by a person from then on. Kernel files are written only for ids in
-    `sources`; the hash of every other entry is left as it is.
+    `sources`, and never over one that is there; the hash of every other entry is left as it is.
     """
-    return _write_all(path, composition, sources or {}, frozenset())
+    present = frozenset(e.path for e in composition.kernels if (path.parent / e.path).exists())
+    return _write_all(path, composition, sources or {}, present)
 
 
 def edited(path: Path, composition: Composition) -> tuple[str, ...]:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mkevolve.backends.cpu import InterpreterBackend
-from mkevolve.composition_file import entry_of, kernel_path, read, rewrite, sha256
+from mkevolve.composition_file import entry_of, free_path, kernel_path, read, rewrite, text_sha256
 from mkevolve.config import Settings, with_model
-from mkevolve.data.candidate import Candidate
+from mkevolve.data.candidate import Candidate, Configuration
+from mkevolve.data.cases import comparable
 from mkevolve.data.codec import encode
 from mkevolve.data.composition import FALLBACKS, Composition, KernelEntry, SlotChoice
 from mkevolve.data.decomposition import Slot, Subgraph
+from mkevolve.data.ids import source_id
 from mkevolve.data.measurement import Evaluation
 from mkevolve.data.search import Trial
 from mkevolve.data.verdict import Tier, Verdict
@@ -20,12 +22,16 @@ from mkevolve.errors import CompositionError, ConfigError
 from mkevolve.partition.extract import slots_of
 from mkevolve.report.progress import Progress
 from mkevolve.search.params import default_configuration
+from mkevolve.search.strategy import cost
 from mkevolve.session import Session, open_session
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found of one slot; `entry` is None for a fall-back and for a kernel that was rejected."""
+    """What was found of one slot; `entry` is None for a fall-back and for a kernel that was rejected.
+
+    `source` is the text that was verified.
+    """
 
     slot: str
     implementation: str
@@ -90,10 +96,7 @@ def _check_slot(
         return Checked(slot.name, choice.implementation, None, None, None)
     source, place = _source(session, composition, choice, path)
     candidate = Candidate(source, "person")
-    known = entry_of(composition, choice)
-    configuration = default_configuration(source)
-    if known is not None and known.id == candidate.id and known.configurations:
-        configuration = known.configurations[0][1]
+    configuration = _configuration(session, entry_of(composition, choice), candidate, slot.subgraph)
     trial = Trial(candidate, configuration, Tier.ACCEPT)
     session.progress.say(f"{slot.name}: {choice.implementation}")
     evaluation = _evaluate(session, composition, subgraphs[slot.subgraph], trial)
@@ -103,7 +106,7 @@ def _check_slot(
     entry = KernelEntry(
         id=candidate.id,
         path=place,
-        sha256=sha256(path.parent / place) or "",
+        sha256=text_sha256(source),
         subgraph=slot.subgraph,
         configurations=tuple((v.name, configuration) for v in session.captured.variants),
         evidence=evaluation.id,
@@ -111,25 +114,49 @@ def _check_slot(
         error=verdict.evidence.error,
         allowed=verdict.evidence.allowed,
     )
-    missing = not (path.parent / place).exists()
-    return Checked(slot.name, choice.implementation, verdict, entry, source if missing else None)
+    return Checked(slot.name, choice.implementation, verdict, entry, source)
+
+
+def _configuration(
+    session: Session, known: KernelEntry | None, candidate: Candidate, subgraph: str
+) -> Configuration:
+    """That of the table, else the fastest that the database knows to pass, else the default."""
+    if known is not None and known.id == candidate.id and known.configurations:
+        return known.configurations[0][1]
+    stored = session.store.evaluations(subgraph, session.environment.id)
+    mine = [e for e in stored if e.candidate == candidate.id]
+    failed = {e.configuration for e in mine if not e.verdict.passed}
+    passed = [e for e in mine if e.configuration not in failed]
+    best = min(passed, key=cost, default=None)
+    return best.configuration if best is not None else default_configuration(candidate.source)
 
 
 def _source(session: Session, composition: Composition, choice: SlotChoice, path: Path) -> tuple[str, str]:
-    """The kernel's text and its path relative to the composition file."""
+    """The kernel's text and its path relative to the composition file.
+
+    A slot that names an id gets the text of that id, at a path of its own where its file was changed.
+    """
     name = choice.implementation
     entry = entry_of(composition, choice)
-    place = entry.path if entry is not None else name
-    if entry is None and name.startswith("k_") and not name.endswith(".py"):
-        stored = session.store.candidate(name)
-        if stored is None:
-            raise CompositionError(
-                f"{path}: slot {choice.slot.name}: {name} is not in {session.store.path}; "
-                "give a kernel's path"
-            )
-        return stored.source, kernel_path(name, choice.slot.name)
+    if not name.startswith("k_") or name.endswith(".py"):
+        place = entry.path if entry is not None else name
+        return _text(path, choice, place), place
+    if entry is not None and (path.parent / entry.path).exists():
+        text = _text(path, choice, entry.path)
+        if source_id(text) == name:
+            return text, entry.path
+    stored = session.store.candidate(name)
+    if stored is None:
+        raise CompositionError(
+            f"{path}: slot {choice.slot.name}: {name} is not in {session.store.path}; give a kernel's path"
+        )
+    return stored.source, free_path(path.parent, kernel_path(name, choice.slot.name), stored.source)
+
+
+def _text(path: Path, choice: SlotChoice, place: str) -> str:
+    """The exact content of a kernel file: its hash is that of what is verified."""
     try:
-        return (path.parent / place).read_text(encoding="utf-8"), place
+        return (path.parent / place).read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise CompositionError(
@@ -138,12 +165,14 @@ def _source(session: Session, composition: Composition, choice: SlotChoice, path
 
 
 def _evaluate(session: Session, composition: Composition, subgraph: Subgraph, trial: Trial) -> Evaluation:
-    for known in session.store.evaluations(subgraph.id, session.environment.id):
+    stored = session.store.evaluations(subgraph.id, session.environment.id)
+    for known in comparable(stored, subgraph, session.settings.seed):
         if (known.candidate, known.configuration.text(), known.tier.value) == trial.key:
             return known
     slots = tuple(c.slot for c in composition.slots)
     (task,) = session.tasks(composition.decomposition, slots, (subgraph,))
-    evaluation = task.evaluator()(trial)
+    with task.evaluator() as evaluate:
+        evaluation = evaluate(trial)
     session.store.add_subgraph(subgraph)
     session.store.add_evaluation(trial.candidate, evaluation, session.run)
     return evaluation
@@ -156,14 +185,10 @@ def _check_whole(
     subgraphs: Mapping[str, Subgraph],
     checked: list[Checked],
 ) -> tuple[Deviation, ...]:
-    path = session.settings.composition
-    assert path is not None
     kernels = {
-        c.slot: Kernel(
-            c.source or (path.parent / c.entry.path).read_text("utf-8"), c.entry.configurations[0][1]
-        )
+        c.slot: Kernel(c.source, c.entry.configurations[0][1])
         for c in checked
-        if c.entry is not None
+        if c.entry is not None and c.source is not None
     }
     backend = InterpreterBackend()
     try:
@@ -175,12 +200,15 @@ def _check_whole(
 
 
 def _renewed(session: Session, composition: Composition, checked: list[Checked]) -> Composition:
-    found = {(e.path, e.subgraph): e for e in composition.kernels}
-    found |= {(c.entry.path, c.entry.subgraph): c.entry for c in checked if c.entry is not None}
+    new = {(c.entry.path, c.entry.subgraph): c.entry for c in checked if c.entry is not None}
+    ids = {(e.id, e.subgraph) for e in new.values()}
+    # an entry of the same id whose file is another by now would be found first
+    found = {(e.path, e.subgraph): e for e in composition.kernels if (e.id, e.subgraph) not in ids} | new
     return replace(composition, kernels=tuple(found.values()), environment=session.environment)
 
 
 def _sources(checked: list[Checked]) -> dict[str, str]:
+    """What was verified, by id: `rewrite` writes the files that are not there."""
     return {c.entry.id: c.source for c in checked if c.entry is not None and c.source is not None}
 
 
