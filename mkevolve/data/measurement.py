@@ -142,7 +142,8 @@ class Measurement:
 class Evaluation:
     """One row of the ledger: what was found for (subgraph, candidate, configuration, environment, tier).
 
-    `seconds` is what it cost; budgets are recomputed from these rows.
+    `seconds` is what it cost; budgets are recomputed from these rows. `cases` says what it was verified on
+    (see `cases_id`); it is empty in rows of older versions, which count for nothing any more.
     """
 
     subgraph: str
@@ -153,6 +154,7 @@ class Evaluation:
     verdict: Verdict
     measurement: Measurement | None
     seconds: float
+    cases: str = ""
 
     @property
     def id(self) -> str:
@@ -164,5 +166,6 @@ class Evaluation:
                 self.configuration.text(),
                 self.environment,
                 self.tier.value,
+                *([self.cases] if self.cases else []),
             ],
         )
