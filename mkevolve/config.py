@@ -167,6 +167,9 @@ def _compose(verb: str, overrides: list[str]) -> Any:
         overrides = ["~model", *overrides]  # the composition file names it
     elif not any(o.startswith("model=") for o in overrides):
         raise ConfigError(f"which model? add model=NAME, one of: {', '.join(_options(conf, 'model'))}")
+    # conf/chip holds data, but Hydra takes `chip=NAME` for the choice of a group of that name
+    chips = [o.partition("=")[2] for o in overrides if o.startswith("chip=")]
+    overrides = [o for o in overrides if not o.startswith("chip=")]
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(conf), version_base="1.3"):
@@ -174,6 +177,7 @@ def _compose(verb: str, overrides: list[str]) -> Any:
             base = compose("config", overrides=groups)
             _check_keys(base, overrides)
             tree = compose("config", overrides=overrides)
+        tree.chip = [tree.chip, *chips][-1]
         OmegaConf.resolve(tree)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_one_line(error)) from error

@@ -8,7 +8,7 @@ from mkevolve.data.measurement import Evaluation, Measurement
 from mkevolve.data.search import Found, Refused
 from mkevolve.evolve import best_of, children
 from mkevolve.measure.roofline import bound, estimate_eager
-from mkevolve.partition.extract import slots_of
+from mkevolve.partition.extract import slots_of, with_checks_of
 from mkevolve.partition.first_cut import first_cut
 from mkevolve.propose.none import NullProposer
 from mkevolve.schedule import Outcome, run_searches
@@ -100,9 +100,12 @@ class Exploration:
         session = self.session
         tasks: dict[str, SearchTask] = {}
         for decomposition in decompositions:
-            self._cut(decomposition)
+            self._cut(decomposition)  # all of them first: each may add check sizes to a subgraph
+        for decomposition in decompositions:
             session.check_references(decomposition)
-            session.store.add_decomposition(decomposition, session.model.name, session.run)
+            session.store.add_decomposition(
+                decomposition, session.model.name, session.run, place=session.place
+            )
             slots = self.slots[decomposition.id]
             new = [
                 self.subgraphs[s]
@@ -120,7 +123,7 @@ class Exploration:
         self.outcomes.update(run_searches(order, session.executor(), self._commit, self._watch))
         for decomposition in decompositions:
             session.store.add_decomposition(
-                decomposition, session.model.name, session.run, self.predict(decomposition)
+                decomposition, session.model.name, session.run, self.predict(decomposition), session.place
             )
 
     def _worth(self, child: Decomposition, parent: Decomposition | None) -> float:
@@ -135,7 +138,10 @@ class Exploration:
             slots, subgraphs = slots_of(self.session.captured, decomposition)
             self.slots[decomposition.id] = slots
             for subgraph in subgraphs:
-                self.subgraphs.setdefault(subgraph.id, subgraph)
+                known = self.subgraphs.get(subgraph.id, subgraph)
+                if subgraph.id not in self.outcomes:  # what was accepted keeps the sizes that it holds for
+                    known = with_checks_of(known, subgraph)
+                self.subgraphs[subgraph.id] = known
 
     def _commit(self, candidate: Candidate, evaluation: Evaluation) -> None:
         self.session.store.add_evaluation(candidate, evaluation, self.session.run)

@@ -9,7 +9,7 @@ from mkevolve.backends.cpu import InterpreterBackend
 from mkevolve.composition_file import FILE_NAME, Written, write
 from mkevolve.config import Settings
 from mkevolve.data.composition import Composition, signature_of
-from mkevolve.data.decomposition import Decomposition
+from mkevolve.data.decomposition import Decomposition, placed_id
 from mkevolve.data.ids import content_id
 from mkevolve.data.result import RunResult, totals
 from mkevolve.endtoend import Deviation, check_whole
@@ -34,7 +34,7 @@ def search(settings: Settings) -> tuple[str, int]:
             keep=settings.keep,
         )
         result = _result(exploration, written, deviations, time.monotonic() - started)
-        _record(session, written, result)
+        _record(session, result)
         text = as_json(result) if settings.json else as_text(result)
         _save(session, text, result)
     return text, 0
@@ -120,7 +120,7 @@ def _result(
         seconds=seconds,
         notes=(*session.captured.notes, *(_whole(d) for d in deviations)),
         kept=written.kept,
-        decomposition=composition.decomposition.id,
+        decomposition=placed_id(composition.decomposition.id, session.place),
         mutation=composition.decomposition.mutation or "",
         next_command=_next_command(session, path, any(row.own for row in table)),
         files=tuple(str(p) for p in (*written.files, session.store.path)),
@@ -145,8 +145,7 @@ def _next_command(session: Session, path: Path, own: bool) -> str:
     return shlex.join(["python", "-m", "mkevolve", "check", f"composition={path}"])
 
 
-def _record(session: Session, written: Written, result: RunResult) -> None:
-    composition = written.composition
+def _record(session: Session, result: RunResult) -> None:
     slots = [
         {
             "name": row.name,
@@ -158,7 +157,7 @@ def _record(session: Session, written: Written, result: RunResult) -> None:
         for row in result.slots
     ]
     key = [
-        composition.decomposition.id,
+        result.decomposition,
         result.environment,
         [[s["name"], s["implementation"]] for s in slots],
     ]
@@ -166,7 +165,7 @@ def _record(session: Session, written: Written, result: RunResult) -> None:
         {
             "id": content_id("c", key),
             "model": result.model,
-            "decomposition": composition.decomposition.id,
+            "decomposition": result.decomposition,
             "environment": result.environment,
             "path": result.composition,
             "total_us": result.totals.us,

@@ -3,8 +3,9 @@
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -13,19 +14,22 @@ from omegaconf import OmegaConf
 
 from mkevolve.backends.cpu import InterpreterBackend
 from mkevolve.capture import bind, capture, check_capture, constants_of
+from mkevolve.composition_file import FILE_NAME, read
 from mkevolve.config import Settings, default_model_node
 from mkevolve.data.chip import Chip
+from mkevolve.data.codec import encode
 from mkevolve.data.decomposition import Decomposition, Slot, Subgraph
+from mkevolve.data.ids import content_id
 from mkevolve.data.measurement import Environment
 from mkevolve.data.model import CapturedModel
 from mkevolve.data.model_config import ModelConfig
-from mkevolve.errors import CaptureError, ConfigError
+from mkevolve.errors import CaptureError, CompositionError, ConfigError
 from mkevolve.evaluate import Evaluator, environment
 from mkevolve.interfaces import Executor, Proposer
 from mkevolve.measure.chips import load_chip
 from mkevolve.models.config import read_model_config
 from mkevolve.models.source import Model, build_model
-from mkevolve.naming import folder_name
+from mkevolve.naming import chip_part, folder_name, path_part
 from mkevolve.partition.execution import verify_references
 from mkevolve.partition.realize import realize
 from mkevolve.report.progress import Progress
@@ -54,6 +58,11 @@ class Session:
     def policy(self) -> str:
         """Mode, dtype and precision policy, as the first line of output says them."""
         return policy(self.model, self.settings)
+
+    @cached_property
+    def place(self) -> str:
+        """The id of what decompositions are predicted for: the captured model in this environment."""
+        return content_id("m", [encode(replace(self.captured, notes=())), self.environment.id])
 
     def proposer(self) -> Proposer:
         """The proposer that `proposer=` chose."""
@@ -153,7 +162,7 @@ def open_session(settings: Settings, progress: Progress) -> Iterator[Session]:
                 captured=captured,
                 constants=constants_of(model, captured),
                 examples={v.name: bind(v, *model.example(v, settings.seed)) for v in captured.checks},
-                folder=folder_name(model.name, config, _default_config(settings), settings.precision),
+                folder=_folder(settings, model.name, config),
             )
             status = "done"
         except KeyboardInterrupt:
@@ -161,6 +170,30 @@ def open_session(settings: Settings, progress: Progress) -> Iterator[Session]:
             raise
         finally:
             store.end_run(run, status)
+
+
+def _folder(settings: Settings, name: str, config: ModelConfig) -> str:
+    """The folder's name; with a hash of the model file's path where another file has the plain one."""
+    chip = chip_part(settings.chip)
+    plain = folder_name(name, config, _default_config(settings), settings.precision, chip)
+    if settings.model_path is None:
+        return plain
+    own = f"{plain}-{path_part(settings.model_path)}"
+    folder = settings.root.decompositions
+    taken = (folder / own).exists() or _made_by_another(folder / plain / FILE_NAME, settings.model_path)
+    return own if taken else plain
+
+
+def _made_by_another(composition: Path, model: Path) -> bool:
+    """Tell whether a composition was made from another file that still exists; one that was moved is ours."""
+    if not composition.exists():
+        return False
+    try:
+        words = read(composition).made_by
+    except CompositionError:
+        return False  # what is wrong with it is said where it is written
+    paths = [Path(w.partition("=")[2]) for w in words if w.startswith("model.path=")]
+    return any(path != model and path.exists() for path in paths)
 
 
 def _writable(settings: Settings) -> None:

@@ -88,3 +88,9 @@ def test_mistakes_are_one_line_with_the_cure(
 def test_help_needs_nothing_heavy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert "model=resnet_block" in capsys.readouterr().out
+
+
+def test_the_last_chip_wins() -> None:
+    assert parse(["model=mlp"]).chip == "h200"
+    assert parse(["model=mlp", "chip=a100"]).chip == "a100"
+    assert parse(["model=mlp", "chip=a100", "chip=b200"]).chip == "b200"

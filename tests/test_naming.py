@@ -6,7 +6,7 @@ import pytest
 
 from mkevolve.data.model import Precision
 from mkevolve.data.model_config import InputConfig, ModelConfig
-from mkevolve.naming import folder_name
+from mkevolve.naming import chip_part, folder_name
 
 DEFAULT = ModelConfig(
     "m", "a.B", (("width", 8),), (InputConfig(),), (("target", ((2, 8),)),), "float32", "contiguous"
@@ -32,3 +32,9 @@ DEFAULT = ModelConfig(
 )
 def test_folder_name(change: dict, precision: Precision, expected: str) -> None:
     assert folder_name("m", replace(DEFAULT, **change), DEFAULT, precision) == expected
+
+
+def test_another_chip_is_another_folder() -> None:
+    assert chip_part("h200") == ""  # what conf/config.yaml says
+    assert folder_name("m", DEFAULT, DEFAULT, Precision.IEEE, chip_part("h200")) == "m"
+    assert folder_name("m", DEFAULT, DEFAULT, Precision.IEEE, chip_part("a100")) == "m-a100"

@@ -46,6 +46,13 @@ class Decomposition:
         )
 
 
+def placed_id(decomposition: str, place: str) -> str:
+    """The id of a decomposition's row: a cut names nodes, which are the same in a model's every dtype and
+    size, so what is known of it belongs to one capture in one environment (`place`).
+    """
+    return content_id("d", [decomposition, place]) if place else decomposition
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One place in the model where a partition sits.

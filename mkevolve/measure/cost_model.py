@@ -6,14 +6,15 @@ their p-norm. The constants are physical, few, and fitted to `tests/calibration`
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from mkevolve.data.chip import Chip
+from mkevolve.data.ids import content_id
 from mkevolve.data.measurement import Clock, Measurement, Traffic
 from mkevolve.data.plan import Buffer, LaunchPlan
 from mkevolve.measure.features import Features, features
 
-COST_MODEL = "1"
+COST_MODEL = "1"  # of the formulas; their numbers are hashed by `version_on`
 BAND = 1.5  # factor to either end of the band: about nine in ten of the calibration set lie inside
 
 
@@ -50,6 +51,13 @@ _SHARED_RATE = 128  # bytes a cycle of a processor's shared memory
 _SCHEDULERS = 4
 _SPECIAL_RATE = 16  # special function results a cycle
 DEFAULT = Constants()
+
+
+def version_on(chip: Chip, constants: Constants = DEFAULT) -> str:
+    """The version of estimates for a chip, `1-0123456789ab`: it changes with every number that goes in."""
+    numbers = [BAND, _SYNCHRONOUS_MATRIX, _SHARED_RATE, _SCHEDULERS, _SPECIAL_RATE]
+    described = {k: v for k, v in asdict(chip).items() if k != "source"}
+    return content_id(COST_MODEL, [described, asdict(constants), numbers]).replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)

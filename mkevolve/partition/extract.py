@@ -33,7 +33,8 @@ def slots_of(
         cut = cut_out(facts, decomposition.partitions[number])
         name = _unique(_slot_name(facts, cut), names)
         subgraph = _subgraph(model, facts, cut)
-        found[subgraph.id] = _merged(found.get(subgraph.id), subgraph, name)
+        known = found.get(subgraph.id)
+        found[subgraph.id] = subgraph if known is None else _merged(known, subgraph, name)
         nodes = decomposition.partitions[number]
         slots.append(Slot(name, subgraph.id, nodes, cut.inputs, cut.outputs, subgraph.ops))
     return tuple(slots), tuple(found.values())
@@ -54,12 +55,18 @@ def _subgraph(model: CapturedModel, facts: Facts, cut: Cut) -> Subgraph:
     )
 
 
-def _merged(known: Subgraph | None, new: Subgraph, slot: str) -> Subgraph:
-    if known is None:
-        return new
+def _merged(known: Subgraph, new: Subgraph, slot: str) -> Subgraph:
     seen = {graph for _, graph in known.variants}
     more = tuple((f"{name}@{slot}", graph) for name, graph in new.checks if graph not in seen)
     return replace(known, variants=(*known.variants, *more), weight=known.weight + 1)
+
+
+def with_checks_of(known: Subgraph, other: Subgraph) -> Subgraph:
+    """The same subgraph with the check variants that it has in another cut as well."""
+    seen = {graph for _, graph in known.variants}
+    names = {name for name, _ in known.variants}
+    more = tuple((_unique(name, names), graph) for name, graph in other.checks if graph not in seen)
+    return replace(known, variants=(*known.variants, *more), weight=max(known.weight, other.weight))
 
 
 def steps(facts: Facts, slots: Iterable[Slot], graph: Graph | None = None) -> tuple[Slot | Node, ...]:

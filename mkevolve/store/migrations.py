@@ -55,3 +55,11 @@ def create_tables(db: Database) -> None:
     db.table("evaluation").create_index(["subgraph", "environment"])
     db.table("evaluation").create_index(["candidate"])
     db.table("subgraph").create_index(["family"])
+
+
+@migrations()
+def say_what_rows_hold_for(db: Database) -> None:
+    """What an evaluation was verified on; the cut of a decomposition, whose row belongs to one capture."""
+    db.table("evaluation").add_column("cases", str)
+    db.table("decomposition").add_column("cut", str)
+    db.execute("update decomposition set cut = id")

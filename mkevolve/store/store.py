@@ -6,6 +6,7 @@ that a process killed at any instant leaves a database from which the same comma
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,7 +19,7 @@ import sqlite_utils
 
 from mkevolve.data.candidate import Candidate
 from mkevolve.data.codec import Json, decode, encode
-from mkevolve.data.decomposition import Decomposition, Subgraph
+from mkevolve.data.decomposition import Decomposition, Subgraph, placed_id
 from mkevolve.data.ids import content_id
 from mkevolve.data.measurement import Environment, Evaluation
 from mkevolve.errors import StoreError
@@ -26,6 +27,8 @@ from mkevolve.store.migrations import migrations
 
 APPLICATION_ID = 0x6D6B6576  # "mkev", so that another program's database is never written to
 _WAIT_MS = 30_000
+_PAUSE = 0.02  # seconds between attempts that do not wait by themselves
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
 def _now() -> str:
@@ -41,19 +44,34 @@ class Store:
         with _as_store_error(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite_utils.Database(path)
-            self._prepare()
+            try:
+                self._prepare()
+            except BaseException:
+                self._db.close()
+                raise
 
     def _prepare(self) -> None:
         self._db.execute(f"PRAGMA busy_timeout={_WAIT_MS}")
-        (found,) = self._db.execute("PRAGMA application_id").fetchone()
-        if self._db.table_names() and found != APPLICATION_ID:
-            raise StoreError(
-                f"{self.path} is a database of another program; name another file with store=PATH"
-            )
-        self._db.enable_wal()
+        _patiently(self._claim)
+        _patiently(self._db.enable_wal)  # does not wait for other connections by itself
         self._db.execute("PRAGMA synchronous=NORMAL")  # WAL: safe against a kill, fast enough a row
-        self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        migrations.apply(self._db)
+
+    def _claim(self) -> None:
+        """Mark a new file as ours and bring its tables up to date, in one transaction; others wait for it."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            (found,) = self._db.execute("PRAGMA application_id").fetchone()
+            if self._db.table_names() and found != APPLICATION_ID:
+                raise StoreError(
+                    f"{self.path} is a database of another program; name another file with store=PATH"
+                )
+            if found != APPLICATION_ID:
+                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            migrations.apply(self._db)
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.rollback()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -91,11 +109,18 @@ class Store:
             self._db.table("run").update(run, {"ended": self._clock(), "status": status})
 
     def add_decomposition(
-        self, decomposition: Decomposition, model: str, run: str, predicted_us: float | None = None
+        self,
+        decomposition: Decomposition,
+        model: str,
+        run: str,
+        predicted_us: float | None = None,
+        place: str = "",
     ) -> None:
-        """Insert a decomposition, or update its predicted time."""
+        """Insert a decomposition, or update its predicted time; `place` as `placed_id` says."""
+        key = placed_id(decomposition.id, place)
+        parent = placed_id(decomposition.parent, place) if decomposition.parent else None
         row = {
-            "id": decomposition.id, "model": model, "parent": decomposition.parent,
+            "id": key, "cut": decomposition.id, "model": model, "parent": parent,
             "mutation": decomposition.mutation, "legal": 1, "body": json.dumps(encode(decomposition)),
             "predicted_us": predicted_us, "run": run, "created": self._clock(),
         }  # fmt: skip
@@ -103,7 +128,7 @@ class Store:
             table = self._db.table("decomposition")
             table.insert(row, ignore=True)
             if predicted_us is not None:
-                table.update(decomposition.id, {"predicted_us": predicted_us})
+                table.update(key, {"predicted_us": predicted_us})
 
     def add_subgraph(self, subgraph: Subgraph) -> None:
         """Insert a subgraph unless it is there."""
@@ -132,6 +157,7 @@ class Store:
                     "id": evaluation.id, "subgraph": evaluation.subgraph,
                     "candidate": evaluation.candidate, "configuration": evaluation.configuration.text(),
                     "environment": evaluation.environment, "tier": evaluation.tier.value,
+                    "cases": evaluation.cases,
                     "status": evaluation.verdict.status.value, "step": evaluation.verdict.step.value,
                     "us": measured.us if measured else None, "seconds": evaluation.seconds,
                     "body": json.dumps(encode(evaluation)), "run": run, "created": now,
@@ -178,6 +204,19 @@ class Store:
     def _write(self) -> Iterator[None]:
         with _as_store_error(self.path), self._db.atomic():
             yield
+
+
+def _patiently(action: Callable[[], None]) -> None:
+    """Repeat what fails while other processes open the file too."""
+    deadline = time.monotonic() + _WAIT_MS / 1000
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            code = getattr(error, "sqlite_errorcode", 0)  # missing in errors of the binding itself
+            if code & 0xFF not in _BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mkevolve.data.candidate import Candidate, Configuration
-from mkevolve.data.decomposition import Decomposition
+from mkevolve.data.decomposition import Decomposition, placed_id
 from mkevolve.data.measurement import Clock, Environment, Evaluation, Measurement
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.errors import StoreError
@@ -57,6 +57,49 @@ def test_writing_twice_keeps_one_row(tmp_path: Path, environment: Environment) -
         assert store.counts()["evaluation"] == 1
         assert store.counts()["candidate"] == 1
         assert store.counts()["decomposition"] == 1
+
+
+def test_a_cut_of_two_captures_has_two_rows_and_each_names_its_own_parent(
+    tmp_path: Path, environment: Environment
+) -> None:
+    parent = Decomposition((("a",), ("b",)))
+    child = Decomposition((("a", "b"),), parent=parent.id, mutation="fuse a b")
+    with Store(tmp_path / "x.db") as store:
+        run = store.start_run("c", "m", environment, 0, None)
+        for place, us in (("m_fp32", 4.0), ("m_bf16", 2.0)):
+            store.add_decomposition(parent, "m", run, 2 * us, place)
+            store.add_decomposition(child, "m", run, us, place)
+    database = sqlite3.connect(tmp_path / "x.db")
+    rows = {
+        row[0]: row[1:] for row in database.execute("select id, cut, parent, predicted_us from decomposition")
+    }
+    database.close()
+    assert len(rows) == 4
+    for place, us in (("m_fp32", 4.0), ("m_bf16", 2.0)):
+        cut, above, predicted = rows[placed_id(child.id, place)]
+        assert (cut, predicted) == (child.id, us)
+        assert rows[above] == (parent.id, None, 2 * us)
+
+
+def test_a_database_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    candidate, found = evaluation(1)
+    with Store(path) as store:
+        store.add_evaluation(candidate, found, "r_1")
+        store.add_decomposition(Decomposition((("a",),)), "m", "r_1")
+    database = sqlite3.connect(path)
+    with database:
+        database.execute("alter table evaluation drop column cases")
+        database.execute("alter table decomposition drop column cut")
+        database.execute("delete from _sqlite_migrations where name != 'create_tables'")
+        database.execute("update evaluation set body = json_remove(body, '$.cases')")
+    database.close()
+    with Store(path) as store:
+        assert store.evaluations("sg_1", "env_a") == (found,)
+        store.add_evaluation(*evaluation(2), "r_1")
+    database = sqlite3.connect(path)
+    assert database.execute("select cut = id from decomposition").fetchall() == [(1,)]
+    database.close()
 
 
 def test_the_tables_are_those_of_the_design(tmp_path: Path) -> None:
