@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from mkevolve.data.candidate import Candidate, Configuration
 from mkevolve.data.chip import Chip
@@ -40,7 +40,13 @@ class ProposalRequest:
 
 
 class Proposer(ABC):
-    """Makes candidates for a subgraph."""
+    """Makes candidates for a subgraph.
+
+    `free` says that asking costs nothing and that the same request gets the same answer. Only then does the
+    driver replay a search to see whether it has anything left to do, which asks once more than the worker.
+    """
+
+    free: ClassVar[bool] = False
 
     @abstractmethod
     def propose(self, request: ProposalRequest) -> tuple[Candidate, ...]:

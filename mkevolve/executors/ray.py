@@ -2,11 +2,16 @@
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic
 
 from mkevolve.errors import BackendError, ConfigError
 from mkevolve.interfaces import Executor, Record, Task
+
+_PATIENCE = 5.0  # seconds for a worker to end what it started; one in the middle of a trial takes longer
 
 
 class _Worker(Generic[Task, Record]):
@@ -18,6 +23,12 @@ class _Worker(Generic[Task, Record]):
     def advance(self) -> tuple[Record, ...]:
         """Return the next record, or an empty tuple at the end."""
         return tuple(record for _, record in zip(range(1), self._records, strict=False))
+
+    def close(self) -> None:
+        """End what the iterator started."""
+        close = getattr(self._records, "close", None)
+        if close is not None:
+            close()
 
 
 class RayExecutor(Executor[Task, Record]):
@@ -56,8 +67,7 @@ class RayExecutor(Executor[Task, Record]):
                 yield task, records[0]
                 running[actor.advance.remote()] = (actor, task)
         finally:
-            for actor, _ in running.values():
-                ray.kill(actor)
+            _end(ray, [actor for actor, _ in running.values()])
 
     def _start(self) -> Any:  # the module: ray is optional and untyped
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -68,21 +78,54 @@ class RayExecutor(Executor[Task, Record]):
             raise ConfigError(
                 "executor=ray needs Ray: pip install 'mkevolve[ray]', or executor=serial"
             ) from error
+        # Ray would kill a worker's children with it, before they have removed what they wrote
+        os.environ.setdefault("RAY_kill_child_processes_on_worker_exit", "false")
         if not ray.is_initialized():
             try:
-                ray.init(
-                    address=self._address,
-                    include_dashboard=False if self._address is None else None,
-                    configure_logging=True,
-                    logging_level=logging.ERROR,
-                    log_to_driver=False,
-                )
+                with _own_signals():
+                    ray.init(
+                        address=self._address,
+                        include_dashboard=False if self._address is None else None,
+                        configure_logging=True,
+                        logging_level=logging.ERROR,
+                        log_to_driver=False,
+                    )
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise ConfigError(
                     f"cannot reach Ray at ray.address={self._address}: {error}; "
                     "start it or use executor=serial"
                 ) from error
         return ray
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep this process's handlers: Ray's own for SIGTERM would end it without a word to anybody."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # no handlers can be set here, by Ray neither
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def _end(ray: Any, actors: list[Any]) -> None:
+    """Let the workers close what they started, then kill them.
+
+    Those that cannot in time are in the middle of a trial: their children end and clean up by themselves.
+    """
+    try:
+        closing = [actor.close.remote() for actor in actors]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=_PATIENCE)
+    finally:
+        for actor in actors:
+            ray.kill(actor)
 
 
 def _fetch(ray: Any, reference: Any) -> tuple[Any, ...]:

@@ -12,5 +12,11 @@ class SerialExecutor(Executor[Task, Record]):
         self, worker: Callable[[Task], Iterator[Record]], tasks: Iterable[Task]
     ) -> Iterator[tuple[Task, Record]]:
         for task in tasks:
-            for record in worker(task):
-                yield task, record
+            records = worker(task)
+            try:
+                for record in records:
+                    yield task, record
+            finally:
+                close = getattr(records, "close", None)  # an iterator need not be a generator
+                if close is not None:
+                    close()

@@ -8,5 +8,7 @@ from mkevolve.interfaces import ProposalRequest, Proposer
 class NullProposer(Proposer):
     """Proposes nothing, for runs that only capture, partition and compose."""
 
+    free = True
+
     def propose(self, request: ProposalRequest) -> tuple[Candidate, ...]:
         raise ProposalError("no proposer")

@@ -50,6 +50,8 @@ class TemplateProposer(Proposer):
     a parent in one choice.
     """
 
+    free = True
+
     def propose(self, request: ProposalRequest) -> tuple[Candidate, ...]:
         plans = plans_for(request)
         found: list[Candidate] = []

@@ -10,7 +10,8 @@ from mkevolve.search.strategy import Propose, Search, cost
 
 
 class RandomSearch(Search):
-    """Walks at random: a random parent among all that passed, one child, a random configuration.
+    """Walks at random: a random parent among all that passed, up to `children` candidates made from it, each
+    tried in a random configuration.
 
     Never ends by itself before the proposer has no more; the driver's budget ends it.
     """

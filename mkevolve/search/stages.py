@@ -1,6 +1,6 @@
 """Structure first, hardware second: a beam search, then a tuner over the settings of the best candidates."""
 
-from mkevolve.data.candidate import Candidate
+from mkevolve.data.candidate import Candidate, Configuration
 from mkevolve.data.measurement import Evaluation
 from mkevolve.data.search import Trial
 from mkevolve.search.beam import BeamSearch
@@ -9,7 +9,7 @@ from mkevolve.search.strategy import Propose, Search, cost
 
 
 class StagedSearch(Search):
-    """`BeamSearch`, then `tune` configurations of each of the `top` best candidates in turn."""
+    """`BeamSearch`, then `tune` more configurations of each of the `top` best candidates in turn."""
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class StagedSearch(Search):
         self._tune = tune
         self._seed = seed
         self._tuners: list[tuple[Candidate, Enumeration | Sampler, list[int]]] | None = None
+        self._told: dict[tuple[str, Configuration], float] = {}
 
     def ask(self) -> Propose | Trial | None:
         if self._tuners is None:
@@ -41,6 +42,7 @@ class StagedSearch(Search):
         self._beam.receive(candidates)
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        self._told[trial.candidate.id, trial.configuration] = cost(evaluation)
         if self._tuners is None:
             self._beam.tell(trial, evaluation)
             return
@@ -55,8 +57,16 @@ class StagedSearch(Search):
         for candidate, tuning, left in sorted(tuners, key=lambda entry: -entry[2][0]):
             if left[0] > 0:
                 left[0] -= 1
-                configuration = tuning.ask()
+                configuration = self._new(candidate, tuning)
                 if configuration is not None:
                     return Trial(candidate, configuration)
                 left[0] = 0
+        return None
+
+    def _new(self, candidate: Candidate, tuning: Enumeration | Sampler) -> Configuration | None:
+        """The tuner's next wish that nobody tried; it learns what the beam found of the others."""
+        while (wish := tuning.ask()) is not None:
+            if (candidate.id, wish) not in self._told:
+                return wish
+            tuning.tell(wish, self._told[candidate.id, wish])
         return None

@@ -5,14 +5,24 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
-from command import SHORT, SMALL_MODEL, environment, mkevolve, python
+from command import (
+    SHORT,
+    SMALL_MODEL,
+    committed,
+    mkevolve,
+    python,
+    run_status,
+    scratch,
+    start,
+    survivors,
+    wait_for_rows,
+)
+
+from mkevolve.backends.processes import descendants
 
 pytestmark = pytest.mark.interp
 
@@ -147,56 +157,53 @@ def test_a_killed_run_goes_on_and_repeats_only_what_was_in_flight(tmp_path: Path
     (tmp_path / "small.py").write_text(SMALL_MODEL)
     words = ["model=file", "model.path=small.py", "json=true", "budget.evaluations=4", "executor=serial"]
     words += ["evolve=none"]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "mkevolve", *words],
-        cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    database = tmp_path / "searches" / "mkevolve.db"
-    committed = 0
-    while committed < 3:
-        assert child.poll() is None
-        committed = _evaluations(database)
-        time.sleep(0.05)
+    child = start(tmp_path, *words)
+    wait_for_rows(child, tmp_path, 3)
+    below = descendants(child.pid)
+    assert len(below) >= 2  # the zygotes
+    assert scratch(tmp_path)
     os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    committed = _evaluations(database)
+    child.communicate()
+    before = committed(tmp_path)
+    assert survivors(below) == []
+    assert scratch(tmp_path, seconds=15.0) == []
     result = mkevolve(tmp_path, *words).json()
-    assert result["cached"] == committed
-    assert result["evaluated"] + result["cached"] == _evaluations(database)
-    assert not _orphans(tmp_path)
+    assert result["cached"] == before
+    assert result["evaluated"] + result["cached"] == committed(tmp_path)
 
 
-def test_an_interrupt_ends_cleanly_with_130(tmp_path: Path) -> None:
+def test_scratch_folders_of_dead_owners_go_with_the_next_run(tmp_path: Path) -> None:
     (tmp_path / "small.py").write_text(SMALL_MODEL)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "mkevolve", "model=file", "model.path=small.py", "executor=serial"],
-        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    while _evaluations(tmp_path / "searches" / "mkevolve.db") < 1:
-        time.sleep(0.05)
-    child.send_signal(signal.SIGINT)
-    _, error = child.communicate(timeout=60)
-    assert child.returncode == 130
+    words = ["model=file", "model.path=small.py", *SHORT]
+    child = start(tmp_path, *words)
+    wait_for_rows(child, tmp_path, 1)
+    os.kill(child.pid, signal.SIGSTOP)  # so that nobody cleans up, as when a machine loses power
+    for pid in (*descendants(child.pid), child.pid):
+        os.kill(pid, signal.SIGKILL)
+    child.communicate()
+    assert len(scratch(tmp_path)) == 1
+    again = start(tmp_path, *words)
+    again.communicate()
+    assert again.returncode == 0
+    assert scratch(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("executor", ["serial", "ray"])
+def test_an_interrupt_ends_cleanly_with_130(tmp_path: Path, executor: str, number: signal.Signals) -> None:
+    if executor == "ray":
+        pytest.importorskip("ray")
+    (tmp_path / "small.py").write_text(SMALL_MODEL)
+    words = ["model=file", "model.path=small.py", f"executor={executor}"]
+    child = start(tmp_path, *words, RAY_TMPDIR="/tmp")  # a socket's path may not be long
+    wait_for_rows(child, tmp_path, 1)
+    below = descendants(child.pid)
+    assert len(below) >= 2
+    child.send_signal(number)
+    _, error = child.communicate(timeout=120)
+    assert child.returncode == 130, error
     assert "run the same command to go on" in error
     assert "Traceback" not in error
-
-
-def _evaluations(database: Path) -> int:
-    import sqlite_utils
-
-    if not database.exists():
-        return 0
-    table = sqlite_utils.Database(database).table("evaluation")
-    return table.count if table.exists() else 0
-
-
-def _orphans(folder: Path) -> list[str]:
-    time.sleep(1.0)
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and str(folder) in (process / "environ").read_text(errors="replace"):
-                found.append((process / "cmdline").read_text())
-        except OSError:
-            continue
-    return found
+    assert run_status(tmp_path) == ["interrupted"]
+    assert survivors(below) == []
+    assert scratch(tmp_path, seconds=15.0) == []
