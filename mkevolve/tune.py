@@ -5,9 +5,11 @@ yielded to the outer driver, which commits it before the worker goes on.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 
 from mkevolve.data.candidate import Candidate
+from mkevolve.data.cases import comparable
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.measurement import Evaluation
@@ -29,15 +31,17 @@ class SearchTask:
     """Everything that a search worker needs, picklable.
 
     `search` makes a fresh strategy. `evaluator` makes the function that verifies and measures one trial; it
-    is called at the first trial that is not in `known`, so a search that is all known starts no child.
+    is called at the first trial that is not in `known`, so a search that is all known starts no child, and
+    what it started ends with the search, also where that is broken off.
     `finalists` is how many of the best are tried in the accept tier until one passes; that is not charged.
-    Where the best is not below `worth` (microseconds), none of them is: nobody would use it.
+    Where the best is not below `worth` (microseconds), none of them is: nobody would use it. Of `known`, what
+    was verified on other cases is not used.
     """
 
     subgraph: Subgraph
     proposer: Proposer
     search: Callable[[], Search]
-    evaluator: Callable[[], Evaluate]
+    evaluator: Callable[[], AbstractContextManager[Evaluate]]
     chip: Chip
     precision: Precision
     budget: Budget
@@ -60,30 +64,47 @@ class _NotKnown(Exception):
 
 
 def pending(task: SearchTask) -> bool:
-    """Tell whether the search would evaluate anything that `task.known` does not hold; starts nothing."""
+    """Tell whether the search would evaluate anything that `task.known` does not hold; starts nothing.
+
+    A proposer that is not free is not asked: the answer is then yes as soon as the search wants a proposal.
+    """
+    proposer = task.proposer if task.proposer.free else _Unasked()
     try:
-        for _ in _Worker(replace(task, evaluator=_refuse)).run():
+        for _ in _Worker(replace(task, evaluator=_refuse, proposer=proposer)).run():
             pass
     except _NotKnown:
         return True
     return False
 
 
-def _refuse() -> Evaluate:
+def _refuse() -> AbstractContextManager[Evaluate]:
     raise _NotKnown
+
+
+class _Unasked(Proposer):
+    """Stands for a proposer that costs something, in `pending`."""
+
+    def propose(self, request: ProposalRequest) -> tuple[Candidate, ...]:
+        raise _NotKnown
 
 
 class _Worker:
     def __init__(self, task: SearchTask) -> None:
         self._task = task
-        self._known = {(e.candidate, e.configuration.text(), e.tier.value): e for e in task.known}
+        known = comparable(task.known, task.subgraph, task.seed)
+        self._known = {(e.candidate, e.configuration.text(), e.tier.value): e for e in known}
         self._told: dict[tuple[str, str, str], Evaluation] = {}
         self._ranking: list[tuple[float, Trial]] = []
         self._seen: set[str] = set()
         self._spent_seconds = 0.0
         self._evaluate: Evaluate | None = None
+        self._started = ExitStack()
 
     def run(self) -> Iterator[Found | Refused]:
+        with self._started:
+            yield from self._search()
+
+    def _search(self) -> Iterator[Found | Refused]:
         search = self._task.search()
         repeats = 0
         while repeats < _MAX_REPEATS and (want := search.ask()) is not None:
@@ -135,7 +156,7 @@ class _Worker:
         if trial.key in self._known:
             return Found(trial.candidate, self._known[trial.key], cached=True)
         if self._evaluate is None:
-            self._evaluate = self._task.evaluator()
+            self._evaluate = self._started.enter_context(self._task.evaluator())
         return Found(trial.candidate, self._evaluate(trial))
 
     def _accept(self) -> Iterator[Found]:

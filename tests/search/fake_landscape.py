@@ -1,8 +1,11 @@
 """A proposer and an evaluator over a known landscape, so that searches can be judged without a compiler."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from mkevolve.data.candidate import Candidate
+from mkevolve.data.cases import cases_id
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Graph, Input, InputKind, Node, Ref, TensorSpec, Value
@@ -37,6 +40,8 @@ def source(point: tuple[int, int]) -> str:
 class GridProposer(Proposer):
     """Points (i, j) of a 7 x 7 grid; a move changes one coordinate by one."""
 
+    free = True
+
     def propose(self, request: ProposalRequest) -> tuple[Candidate, ...]:
         starts = [(0, 0)] if not request.parents else []
         moves = [
@@ -50,6 +55,19 @@ class GridProposer(Proposer):
             if candidate.id not in request.seen and candidate.id not in {c.id for c in found}:
                 found.append(candidate)
         return tuple(found[: request.limit])
+
+
+class PaidProposer(GridProposer):
+    """The same for money; counts how often it was asked."""
+
+    free = False
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def propose(self, request: ProposalRequest) -> tuple[Candidate, ...]:
+        self.asked += 1
+        return super().propose(request)
 
 
 class RefusingProposer(Proposer):
@@ -69,9 +87,15 @@ class Landscape:
 
     asked: list[Trial] = field(default_factory=list)
     rejects_accept: bool = False
+    open: int = 0
 
-    def evaluator(self) -> Evaluate:
-        return self.evaluate
+    @contextmanager
+    def evaluator(self) -> Iterator[Evaluate]:
+        self.open += 1
+        try:
+            yield self.evaluate
+        finally:
+            self.open -= 1
 
     def evaluate(self, trial: Trial) -> Evaluation:
         self.asked.append(trial)
@@ -85,6 +109,7 @@ class Landscape:
             "sg_toy", trial.candidate.id, trial.configuration, "env_toy", trial.tier,
             Verdict(status, Step.NUMERIC, trial.tier),
             None if status is not Status.PASSED else Measurement(Clock.MODEL, us, us, us), 0.5,
+            cases_id(relu_subgraph(), trial.tier, 0),
         )  # fmt: skip
 
 

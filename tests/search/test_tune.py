@@ -1,8 +1,9 @@
 """The inner driver over a known landscape: it finds the optimum, respects budgets and repeats nothing."""
 
+from dataclasses import replace
 from functools import partial
 
-from fake_landscape import Landscape, RefusingProposer, task
+from fake_landscape import Landscape, PaidProposer, RefusingProposer, task
 
 from mkevolve.data.search import Budget, Found, Refused
 from mkevolve.data.verdict import Tier
@@ -126,3 +127,54 @@ def test_nothing_is_accepted_that_nobody_would_use() -> None:
     records = list(search_subgraph(task(landscape, DEEP, Budget(evaluations=9), worth=1.0)))
     assert len(records) == 9
     assert all(t.tier is Tier.SCREEN for t in landscape.asked)
+
+
+def test_an_acceptance_at_other_check_sizes_is_made_again_but_its_screens_are_not() -> None:
+    first = tuple(r.evaluation for r in search_subgraph(task(Landscape(), DEEP, Budget(evaluations=20))))
+    landscape = Landscape()
+    same = task(landscape, DEEP, Budget(evaluations=20), known=first)
+    (name, graph), *_ = same.subgraph.variants
+    wider = replace(same.subgraph, variants=((name, graph), ("check_1", graph)))
+    other = replace(same, subgraph=wider)
+    assert pending(other)
+    list(search_subgraph(other))
+    assert [t.tier for t in landscape.asked] == [Tier.ACCEPT]
+
+
+def test_nothing_is_taken_from_another_seed() -> None:
+    first = tuple(r.evaluation for r in search_subgraph(task(Landscape(), DEEP, Budget(evaluations=20))))
+    landscape = Landscape()
+    records = list(
+        search_subgraph(replace(task(landscape, DEEP, Budget(evaluations=20), known=first), seed=1))
+    )
+    assert len(landscape.asked) == len(records)
+
+
+def test_what_a_search_started_ends_with_it() -> None:
+    landscape = Landscape()
+    records = search_subgraph(task(landscape, DEEP, Budget(evaluations=20)))
+    next(records)
+    assert landscape.open == 1
+    records.close()  # broken off
+    assert landscape.open == 0
+    list(search_subgraph(task(landscape, DEEP, Budget(evaluations=20))))
+    assert landscape.open == 0
+
+
+def test_a_paid_proposer_is_asked_by_the_worker_alone() -> None:
+    proposer = PaidProposer()
+    made = task(Landscape(), DEEP, Budget(evaluations=20), proposer=proposer)
+    assert pending(made)
+    assert proposer.asked == 0
+    known = tuple(r.evaluation for r in search_subgraph(made))
+    asked = proposer.asked
+    assert pending(replace(made, known=known))
+    assert proposer.asked == asked > 0
+
+
+def test_the_beams_configurations_are_not_counted_as_tuned() -> None:
+    landscape = Landscape()
+    search = partial(StagedSearch, width=1, children=1, rounds=1, top=1, tune=5)
+    list(search_subgraph(task(landscape, search, Budget())))
+    screened = [t.configuration.text() for t in landscape.asked if t.tier is Tier.SCREEN]
+    assert len(screened) == len(set(screened)) == 1 + 5
