@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mkevolve.composition_text import from_file, to_text
 from mkevolve.data.composition import FALLBACKS, Composition, KernelEntry, SlotChoice
+from mkevolve.data.decomposition import Slot
 from mkevolve.errors import CompositionError
 
 FILE_NAME = "composition.yaml"
@@ -170,14 +171,15 @@ def _with_kept(
     for choice in old.slots:
         if choice.slot.name not in changed:
             continue
-        place = place_of(made.slots, choice)
-        if place is None:
+        slot = place_of((c.slot for c in made.slots), choice.slot)
+        if slot is None:
             raise CompositionError(
                 f"{path}: slot {choice.slot.name} was changed by hand and the new cut has no such slot; "
                 "keep=false drops the change"
             )
-        reason = refused.get(place.slot.name, "")
-        kept[place.slot.name] = replace(place, implementation=choice.implementation, reason=reason)
+        reason = refused.get(slot.name, "")
+        place = next(c for c in made.slots if c.slot is slot)
+        kept[slot.name] = replace(place, implementation=choice.implementation, reason=reason)
         named = entry_of(old, choice)
         if named is not None:
             named = replace(named, evidence="") if reason else named
@@ -194,10 +196,10 @@ def _with_kept(
     ), tuple(kept)
 
 
-def place_of(choices: Iterable[SlotChoice], old: SlotChoice) -> SlotChoice | None:
-    """The slot of a new composition that computes what the old one did."""
-    same = [c for c in choices if set(c.slot.nodes) == set(old.slot.nodes)]
-    return next((c for c in same if c.slot.subgraph == old.slot.subgraph), None)
+def place_of(slots: Iterable[Slot], old: Slot) -> Slot | None:
+    """The slot of a new cut that computes what the old one did."""
+    same = [s for s in slots if set(s.nodes) == set(old.nodes)]
+    return next((s for s in same if s.subgraph == old.subgraph), None)
 
 
 def _write_all(

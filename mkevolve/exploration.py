@@ -1,5 +1,6 @@
 """Decompositions and what their searches found: the outer loop between the first cut and the composition."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mkevolve.data.candidate import Candidate
@@ -18,16 +19,21 @@ from mkevolve.tune import SearchTask
 
 @dataclass
 class Exploration:
-    """Searches subgraphs once, whichever decompositions they occur in, and predicts composed times."""
+    """Searches subgraphs once, whichever decompositions they occur in, and predicts composed times.
+
+    It begins with `start` (None: the first cut), and every cut that it tries has the `pinned` partitions.
+    """
 
     session: Session
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     subgraphs: dict[str, Subgraph] = field(default_factory=dict)
     slots: dict[str, tuple[Slot, ...]] = field(default_factory=dict)
+    start: Decomposition | None = None
+    pinned: frozenset[frozenset[str]] = frozenset()
 
     def run(self) -> Decomposition:
         """Search the first cut, then rounds of its children; return the decomposition predicted fastest."""
-        best = first_cut(self.session.captured)
+        best = self.start or first_cut(self.session.captured)
         self._show(best)
         self._search((best,))
         if isinstance(self.session.proposer(), NullProposer):
@@ -35,7 +41,7 @@ class Exploration:
         for _ in range(self.session.settings.evolve_rounds):
             tried = self._children(best)
             self._search(tried, best, self.session.settings.evolve_share)
-            best = best_of(self.session.captured, best, tried, self.predict)
+            best = best_of(self.session.captured, best, tried, self._predict_over(best))
         self._search((best,))  # a union of children has no new subgraph, but slots of its own
         return best
 
@@ -51,6 +57,19 @@ class Exploration:
         """Microseconds of the composition on the model clock: winners, and fall-backs where there is none."""
         self._cut(decomposition)
         return sum(self.price(slot) for slot in self.slots[decomposition.id])
+
+    def _predict_over(self, parent: Decomposition) -> Callable[[Decomposition], float]:
+        """`predict`, but infinite where a node that a subkernel of `parent` runs would fall back.
+
+        Estimates of eager and of a subkernel are no ground to give up what was verified.
+        """
+        own = self._own_nodes(parent)
+        return lambda d: self.predict(d) if own <= self._own_nodes(d) else float("inf")
+
+    def _own_nodes(self, decomposition: Decomposition) -> set[str]:
+        self._cut(decomposition)
+        slots = self.slots[decomposition.id]
+        return {node for slot in slots if self.time(slot.subgraph) is not None for node in slot.nodes}
 
     def price(self, slot: Slot) -> float:
         """Microseconds of one slot as it would be filled."""
@@ -83,7 +102,8 @@ class Exploration:
             self.price,
             self.session.chip,
         )
-        chosen = found[: self.session.settings.evolve_children]
+        free = [c for c in found if self.pinned <= set(map(frozenset, c.decomposition.partitions))]
+        chosen = free[: self.session.settings.evolve_children]
         for child in chosen:
             self.session.progress.say(
                 f"try: {child.decomposition.mutation} (may save {child.hope:.3g} µs, estimated)"

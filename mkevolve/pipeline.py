@@ -3,16 +3,19 @@
 import json
 import shlex
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from mkevolve.backends.cpu import InterpreterBackend
 from mkevolve.composition_file import FILE_NAME, Written, write
 from mkevolve.config import Settings
 from mkevolve.data.composition import Composition, signature_of
-from mkevolve.data.decomposition import Decomposition, placed_id
+from mkevolve.data.decomposition import Decomposition, Slot, placed_id
 from mkevolve.data.ids import content_id
 from mkevolve.data.result import RunResult, totals
-from mkevolve.endtoend import Deviation, check_whole
+from mkevolve.edits import Edits, edits_of
+from mkevolve.endtoend import Deviation, Kernel, check_whole
 from mkevolve.exploration import Exploration
 from mkevolve.filling import Filling, fill, rows
 from mkevolve.report.progress import Progress
@@ -24,40 +27,67 @@ def search(settings: Settings) -> tuple[str, int]:
     """Search a model and write its composition; returns the report and exit code 0."""
     started = time.monotonic()
     with Progress(quiet=settings.json) as progress, open_session(settings, progress) as session:
-        exploration = Exploration(session)
+        path = settings.root.decompositions / session.folder / FILE_NAME
+        edits = edits_of(path, session.model.name, session.captured, keep=settings.keep)
+        exploration = Exploration(session, start=edits.start, pinned=edits.pinned)
         decomposition = exploration.run()
-        filling, deviations = _checked_filling(exploration, decomposition)
+        whole = _checked_filling(exploration, decomposition, edits)
+        filling = whole.filling
         written = write(
-            settings.root.decompositions / session.folder / FILE_NAME,
+            path,
             _composition(session, decomposition, filling),
             filling.sources,
             keep=settings.keep,
+            refused=whole.withdrawn,
         )
-        result = _result(exploration, written, deviations, time.monotonic() - started)
+        notes = _notes(exploration.slots[decomposition.id], whole, edits, written)
+        result = _result(exploration, written, notes, time.monotonic() - started)
         _record(session, result)
         text = as_json(result) if settings.json else as_text(result)
         _save(session, text, result)
     return text, 0
 
 
-def _checked_filling(
-    exploration: Exploration, decomposition: Decomposition
-) -> tuple[Filling, tuple[Deviation, ...]]:
-    """Fill the slots and run the whole; if it deviates, every slot that a kernel fills falls back."""
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What was run whole: the machine's filling with a person's slots in it, and how it deviates.
+
+    `withdrawn` says of a person's slots why they were taken out: with them, the whole deviates.
+    """
+
+    filling: Filling
+    deviations: tuple[Deviation, ...]
+    withdrawn: Mapping[str, str]
+
+
+def _checked_filling(exploration: Exploration, decomposition: Decomposition, edits: Edits) -> _Whole:
+    """Fill the slots and run the whole as it will be written; kernels with which it deviates are left out."""
     session = exploration.session
     slots = exploration.slots[decomposition.id]
     subgraphs = tuple(exploration.subgraphs[s] for s in dict.fromkeys(slot.subgraph for slot in slots))
+    kept = edits.placed(slots)
     backend = InterpreterBackend()
     refused: dict[str, str] = {}
+    withdrawn: dict[str, str] = {}
     try:
         while True:
             filling = fill(exploration, decomposition, refused)
-            kernels = filling.by_slot()
+            machine = {n: k for n, k in filling.by_slot().items() if n not in kept}
+            person = {
+                n: edits.kernels[c.slot.name]
+                for n, c in kept.items()
+                if c.slot.name in edits.kernels and n not in withdrawn
+            }
+            kernels = {**machine, **person}
             deviations = check_whole(session, decomposition, slots, subgraphs, kernels, backend)
             wrong = next((d for d in deviations if d.message), None)
             if wrong is None or not kernels:
-                return filling, deviations
-            refused |= _blamed(exploration, decomposition, filling, wrong, backend)
+                return _Whole(filling, deviations, withdrawn)
+            blamed = _blamed(exploration, decomposition, kernels, wrong, backend)
+            # what nobody causes alone is first put down to the machine's kernels
+            blamed = blamed or dict.fromkeys(machine or person, _reason(wrong))
+            refused |= {n: r for n, r in blamed.items() if n in machine}
+            withdrawn |= {n: r for n, r in blamed.items() if n in person}
     finally:
         backend.close()
 
@@ -65,22 +95,45 @@ def _checked_filling(
 def _blamed(
     exploration: Exploration,
     decomposition: Decomposition,
-    filling: Filling,
+    kernels: Mapping[str, Kernel],
     wrong: Deviation,
     backend: InterpreterBackend,
 ) -> dict[str, str]:
-    """The slots whose kernel, alone among references, makes the whole deviate; all of them if none does."""
+    """The slots whose kernel, alone among references, makes the whole deviate."""
     session = exploration.session
     slots = exploration.slots[decomposition.id]
     subgraphs = tuple(exploration.subgraphs[s] for s in dict.fromkeys(slot.subgraph for slot in slots))
-    reason = f"the whole model deviates at {wrong.variant}: {wrong.message}"
-    kernels = filling.by_slot()
     guilty = {}
     for name, kernel in kernels.items():
         alone = check_whole(session, decomposition, slots, subgraphs, {name: kernel}, backend)
         if any(d.message for d in alone):
-            guilty[name] = reason
-    return guilty or dict.fromkeys(kernels, reason)
+            guilty[name] = _reason(wrong)
+    return guilty
+
+
+def _reason(wrong: Deviation) -> str:
+    return f"the whole model deviates at {wrong.variant}: {wrong.message}"
+
+
+def _notes(slots: tuple[Slot, ...], whole: _Whole, edits: Edits, written: Written) -> tuple[str, ...]:
+    """What a reader must know of the run of the whole."""
+    cure = f"run: mkevolve check composition={written.files[0]}"
+    known = edits.placed(slots)
+    notes = [_whole(d) for d in whole.deviations]
+    notes += [
+        f"slot {name}, kept as edited, was left out of that run and will not load: {reason}"
+        for name, reason in whole.withdrawn.items()
+    ]
+    notes += [
+        f"slot {name}, kept as edited, was not checked: that run had its reference in its place; {cure}"
+        for name in edits.unchecked(slots)
+    ]
+    notes += [
+        f"slot {name} was changed while the search ran: that run was without the change; {cure}"
+        for name in written.kept
+        if name not in known
+    ]
+    return tuple(notes)
 
 
 def _composition(session: Session, decomposition: Decomposition, filling: Filling) -> Composition:
@@ -95,9 +148,7 @@ def _composition(session: Session, decomposition: Decomposition, filling: Fillin
     )
 
 
-def _result(
-    exploration: Exploration, written: Written, deviations: tuple[Deviation, ...], seconds: float
-) -> RunResult:
+def _result(exploration: Exploration, written: Written, notes: tuple[str, ...], seconds: float) -> RunResult:
     session = exploration.session
     composition = written.composition
     table = rows(exploration, composition.slots, composition.kernels, written.kept)
@@ -118,7 +169,7 @@ def _result(
         cached=sum(o.cached for o in outcomes),
         rejected=sum(o.rejected for o in outcomes),
         seconds=seconds,
-        notes=(*session.captured.notes, *(_whole(d) for d in deviations)),
+        notes=(*session.captured.notes, *notes),
         kept=written.kept,
         decomposition=placed_id(composition.decomposition.id, session.place),
         mutation=composition.decomposition.mutation or "",
