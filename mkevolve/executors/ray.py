@@ -52,22 +52,25 @@ class RayExecutor(Executor[Task, Record]):
         # num_cpus=1 for scheduling; the actor itself spends its time waiting for its children
         actor_class = ray.remote(num_cpus=1, max_restarts=0)(_Worker)
         running: dict[Any, tuple[Any, Task]] = {}
+        actors: list[Any] = []  # those in `running`, and the one whose record is being taken
         try:
             while waiting or running:
                 while waiting and len(running) < limit:
                     task = waiting.pop()
                     actor = actor_class.remote(worker, task)
+                    actors.append(actor)
                     running[actor.advance.remote()] = (actor, task)
                 ready, _ = ray.wait(list(running), num_returns=1)
                 actor, task = running.pop(ready[0])
                 records = _fetch(ray, ready[0])
                 if not records:
+                    actors.remove(actor)
                     ray.kill(actor)
                     continue
                 yield task, records[0]
                 running[actor.advance.remote()] = (actor, task)
         finally:
-            _end(ray, [actor for actor, _ in running.values()])
+            _end(ray, actors)
 
     def _start(self) -> Any:  # the module: ray is optional and untyped
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

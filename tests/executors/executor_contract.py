@@ -25,6 +25,13 @@ def mark_steps(folder: str) -> Iterator[int]:
         yield step
 
 
+def note_its_end(folder: str) -> Iterator[int]:
+    try:
+        yield from range(3)
+    finally:
+        (Path(folder) / "ended").touch()
+
+
 class ExecutorContract:
     """Subclass and give a fixture `executor`."""
 
@@ -52,3 +59,10 @@ class ExecutorContract:
         records.close()
         time.sleep(0.3)
         assert not (tmp_path / "step2").exists()
+
+    def test_closing_lets_every_worker_end_what_it_started(self, executor, tmp_path: Path) -> None:
+        records = executor.run(note_its_end, [str(tmp_path)])
+        assert next(records)[1] == 0
+        assert not (tmp_path / "ended").exists()
+        records.close()
+        assert (tmp_path / "ended").exists()

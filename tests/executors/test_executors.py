@@ -1,5 +1,7 @@
 """The executors under their contract."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,17 @@ def _slow(task: str):
     for step in range(3):
         time.sleep(0.2)
         yield step
+
+
+def test_ray_leaves_this_process_its_signal_handlers() -> None:
+    pytest.importorskip("ray")
+    code = (
+        "import signal\n"
+        "from mkevolve.executors.ray import RayExecutor\n"
+        "own = lambda *_: None\n"
+        "signal.signal(signal.SIGTERM, own)\n"
+        "RayExecutor()._start()\n"
+        "assert signal.getsignal(signal.SIGTERM) is own\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
