@@ -75,8 +75,7 @@ def parse(argv: Sequence[str]) -> Settings:
     for key in ("beam.width", "beam.children", "beam.rounds", "tune.top", "tune.configurations"):
         _integer(tree, key, low=0 if key.startswith("tune") else 1)
     _optional(tree, "ray.workers", int, low=1)
-    share = _optional(tree, "evolve.share", float, low=0)
-    if share is None or share > 1:
+    if (share := _optional(tree, "evolve.share", float, low=0)) is None or share > 1:
         raise ConfigError(f"evolve.share={share} must be a number from 0 to 1")
     precision = _choice(tree, "precision", [p.value for p in Precision])
     root = Root(_path(paths.get("root", ".")))
@@ -105,7 +104,8 @@ def parse(argv: Sequence[str]) -> Settings:
 
 
 def with_model(settings: Settings, words: Sequence[str]) -> Settings:
-    """The same command with the words that make a model put before its own, which win."""
+    """The same command with the words that make a model; its own must not speak of one."""
+    _no_model_words(settings.words)
     return parse([settings.verb, *words, *(w for w in settings.words if w != settings.verb)])
 
 
@@ -119,6 +119,10 @@ def default_model_node(settings: Settings) -> dict[str, object]:
 
 
 def _verb(argv: Sequence[str]) -> tuple[str, list[str]]:
+    if argv and argv[0] == "measure":
+        raise ConfigError(
+            "this version has no device clock yet: `measure` comes with it; verbs: search, check"
+        )
     for number, word in enumerate(argv):
         if "=" not in word:
             if word in VERBS and number == 0:
@@ -164,6 +168,7 @@ def _compose(verb: str, overrides: list[str]) -> Any:
     _check_groups(conf, overrides)
     _check_first_words(conf, overrides)
     if verb != "search" and not any(o.startswith("model=") for o in overrides):
+        _no_model_words(overrides)
         overrides = ["~model", *overrides]  # the composition file names it
     elif not any(o.startswith("model=") for o in overrides):
         raise ConfigError(f"which model? add model=NAME, one of: {', '.join(_options(conf, 'model'))}")
@@ -182,6 +187,12 @@ def _compose(verb: str, overrides: list[str]) -> Any:
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_one_line(error)) from error
     return tree
+
+
+def _no_model_words(words: Iterable[str]) -> None:
+    for word in words:
+        if word.startswith(("model.", "model=")):
+            raise ConfigError(f"'{word}': the composition file names its model; run a search for another")
 
 
 def _options(conf: Path, group: str) -> list[str]:

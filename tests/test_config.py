@@ -69,6 +69,8 @@ def test_overrides_reach_the_settings() -> None:
         (["model=mlp", "seed"], "expected key=value"),
         (["serch", "model=mlp"], "did you mean 'search'"),
         (["model=mlp", "root="], "root= is empty"),
+        (["measure"], "no device clock yet"),
+        (["check", "composition=c.yaml", "model.dtype=bf16"], "names its model"),
         (["model=mlp", "model.typ=fp16"], "unknown key 'model.typ'"),
     ],
 )

@@ -1,7 +1,9 @@
 """The result on screen: a table of slots, totals, files, and the next command to try."""
 
 import json
+import re
 import shutil
+import sys
 from io import StringIO
 
 from rich.console import Console
@@ -12,6 +14,7 @@ from mkevolve.data.codec import Json, encode
 from mkevolve.data.measurement import Measurement
 from mkevolve.data.result import RunResult, SlotRow
 
+_UNBOUNDED = 1000
 NOT_MEASURED = "not measured: run `mkevolve measure` on a GPU"
 
 
@@ -27,8 +30,11 @@ def as_json(result: RunResult) -> str:
 
 
 def as_text(result: RunResult, width: int | None = None) -> str:
-    """The report for a terminal of `width` columns (None: this terminal's), without colour codes."""
-    columns = width or max(120, shutil.get_terminal_size((120, 40)).columns)
+    """The report without colour codes, folded to `width` columns.
+
+    None: as wide as this terminal, and as wide as it needs to be where standard output is none.
+    """
+    columns = width or (shutil.get_terminal_size((160, 40)).columns if sys.stdout.isatty() else _UNBOUNDED)
     sink = StringIO()
     console = Console(file=sink, width=columns, highlight=False, color_system=None, soft_wrap=False)
     if result.clock == "model":
@@ -61,7 +67,7 @@ def _table(result: RunResult) -> Table:
         ("% roofline", "right"),
         ("error / allowed", "right"),
     ):
-        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(name, justify=side, overflow="fold")  # type: ignore[arg-type]
     for row in result.slots:
         table.add_row(*_cells(row, result.clock))
     return table
@@ -70,7 +76,9 @@ def _table(result: RunResult) -> Table:
 def _cells(row: SlotRow, clock: str) -> list[Text]:
     share = row.roofline
     error = "" if row.error is None or row.allowed is None else f"{row.error:.2g} / {row.allowed:.2g}"
-    what = row.implementation.rpartition("/")[2].removesuffix(f"_{row.name}.py")
+    file = row.implementation.rpartition("/")[2]
+    kernel = re.match(r"k_[0-9a-f]{12}(?=_)", file)
+    what = kernel[0] if kernel else file
     cells = [
         row.name,
         row.ops,
