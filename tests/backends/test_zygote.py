@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -303,3 +304,19 @@ def test_nothing_is_left_when_the_parent_is_killed():
 def test_the_parent_loads_no_triton():
     code = "import sys, mkevolve.backends.cpu; sys.exit('triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_zygote_that_fails_while_loading_removes_the_folder_of_a_dead_parent(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "triton").write_text("no folder")  # so that the first compile fails
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        zygote = subprocess.Popen(
+            [sys.executable, "-m", "mkevolve.backends.zygote", str(theirs.fileno()), "compile", str(scratch)],
+            env={**os.environ, "TRITON_CACHE_DIR": str(scratch / "triton")},
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.DEVNULL,
+        )
+    assert zygote.wait(60) != 0
+    assert not scratch.exists()
