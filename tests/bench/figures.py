@@ -66,7 +66,7 @@ def main_job() -> Iterator[str]:
 
 
 def models() -> Iterator[str]:
-    """Whether the composition is right, and the share of estimated time in subkernels, with a short search."""
+    """Whether the composition is right, and the share of estimated time in subkernels; a short search."""
     yield f"with {' '.join(SHORT)}"
     for name in MODELS:
         for dtype in ("fp32", "bf16"):
