@@ -62,8 +62,10 @@ def describe(call: Call) -> str:
         if isinstance(value, torch.Tensor):
             sizes = "x".join(map(str, value.shape)) or "scalar"
             texts.append(f"{sizes} {str(value.dtype).removeprefix('torch.')}")
-        else:
+        elif value is None or isinstance(value, bool | int | float | str):
             texts.append(repr(value))
+        else:  # its text may be pages long
+            texts.append(type(value).__name__)
     return ", ".join(texts) or "no inputs"
 
 

@@ -95,17 +95,27 @@ def _drawn(model: Model, call: Call, in_tree: str, target: Converted, notes: lis
         return []
     found: list[Variant] = []
     refused: list[str] = []
+    missing: list[str] = []
     for batch in (2, 1) if sizes.batch is None or sizes.batch.value != 2 else (3, 1):
+        reasons: list[str] = []
         for leaves in candidates(sizes, call, batch, lambda v: fits(model.module, call_from(v, in_tree))):
             name = f"check_{len(found) + 1}"
+            drawn = call_from(leaves, in_tree)
             if not _eager_accepts(model, call, leaves):
+                reasons.append(f"forward fails at sizes drawn for it ({describe(drawn)})")
                 continue
-            variant = _variant(model, name, call_from(leaves, in_tree), target, refused)
-            if variant is not None and all(v.leaves != variant.leaves for v in found):
+            variant = _variant(model, name, drawn, target, refused)
+            if variant is None:
+                reasons.append(refused[-1])
+            elif all(v.leaves != variant.leaves for v in found):
                 found.append(variant)
                 break
+        else:
+            missing.append(reasons[0] if reasons else "the inputs have no further sizes that may change")
     if not found:
         notes.extend(refused[:1])
+    elif missing:
+        notes.append(f"only one check variant: {missing[0]}")
     return found
 
 

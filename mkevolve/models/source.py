@@ -72,7 +72,13 @@ class Model:
 
         def leaf(value: object) -> object:
             if not isinstance(value, torch.Tensor):
+                self._refuse_foreign(value)
                 return value
+            if value.device.type == "meta":
+                raise ModelError(
+                    f"{self.name}: an input of shape {tuple(value.shape)} is on the device meta and has no"
+                    " values; inputs must be real CPU tensors (CUDA tensors are moved to the CPU)"
+                )
             tensor = clone_leaf(value)
             if dtype is not None and tensor.is_floating_point():
                 tensor = tensor.to(dtype)
@@ -80,6 +86,15 @@ class Model:
 
         args, kwargs = pytree.tree_map(leaf, call)
         return normalise_call(self.module, args, kwargs)
+
+    def _refuse_foreign(self, value: object) -> None:
+        if value is None or isinstance(value, bool | int | float | str):
+            return
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        cure = "; convert it with torch.from_numpy" if kind == "numpy.ndarray" else ""
+        raise ModelError(
+            f"{self.name}: an input is a {kind}; pass tensors, numbers, text, or containers of them{cure}"
+        )
 
 
 def build_model(config: ModelConfig, seed: int = 0) -> Model:

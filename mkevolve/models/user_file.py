@@ -56,7 +56,7 @@ def load_user_file(path: str) -> tuple[str, nn.Module, FileInputs]:
     args, kwargs = _init_inputs(file, getattr(namespace, "get_init_inputs", None))
     try:
         module = constructor(*args, **kwargs)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(
             f"{file}: Model cannot be built from get_init_inputs(): {_describe(error, file)}"
         ) from error
@@ -86,7 +86,7 @@ def _call(file: Path, name: str, function: Callable[[], object]) -> Call:
 def _called(file: Path, name: str, function: Callable[[], object]) -> object:
     try:
         return function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(f"{file}: {name}() failed: {_describe(error, file)}") from error
 
 
@@ -132,12 +132,12 @@ def _import(file: Path) -> ModuleType:
         ) from error
     except SyntaxError as error:
         raise ModelError(f"{file}:{error.lineno}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(f"{file} cannot be imported: {_describe(error, file)}") from error
     return namespace
 
 
-def _describe(error: Exception, file: Path) -> str:
+def _describe(error: BaseException, file: Path) -> str:
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == file]
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" + (f" (line {lines[-1]})" if lines else "")

@@ -10,7 +10,8 @@ def describe(output: torch.Tensor, reference: torch.Tensor, wrong: torch.Tensor)
     count = int(wrong.sum())
     first = tuple(int(i) for i in wrong.nonzero()[0]) if wrong.dim() else ()
     share = f"{count} of {wrong.numel()} elements ({100.0 * count / max(wrong.numel(), 1):.2g} %)"
-    values = f"first at {_index(first)}: {_number(output[first])} instead of {_number(reference[first])}"
+    given, wanted = _numbers(output[first], reference[first])
+    values = f"first at {_index(first)}: {given} instead of {wanted}"
     return f"{share} wrong, {values}; pattern: {_pattern(output, reference, wrong)}"
 
 
@@ -18,8 +19,16 @@ def _index(index: tuple[int, ...]) -> str:
     return "[" + ", ".join(map(str, index)) + "]"
 
 
-def _number(value: torch.Tensor) -> str:
-    return f"{float(value):.6g}" if value.is_floating_point() else str(value.item())
+def _numbers(given: torch.Tensor, wanted: torch.Tensor) -> tuple[str, str]:
+    """Both values with as many digits as it takes to tell them apart."""
+    digits = 6
+    while (texts := (_number(given, digits), _number(wanted, digits)))[0] == texts[1] and digits < 17:
+        digits += 1
+    return texts
+
+
+def _number(value: torch.Tensor, digits: int) -> str:
+    return f"{float(value):.{digits}g}" if value.is_floating_point() else str(value.item())
 
 
 def _pattern(output: torch.Tensor, reference: torch.Tensor, wrong: torch.Tensor) -> str:

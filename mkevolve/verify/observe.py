@@ -116,7 +116,7 @@ def observation(
 
 
 def _statistics(tensors: tuple[torch.Tensor, ...]) -> Statistics:
-    flat = torch.cat([t.detach().reshape(-1).to(torch.float64) for t in tensors])
+    flat = torch.cat([_real(t.detach()).reshape(-1).to(torch.float64) for t in tensors])
     finite = flat[flat.isfinite()]
     special = finite.numel() < flat.numel()
     if finite.numel() == 0:
@@ -129,6 +129,11 @@ def _statistics(tensors: tuple[torch.Tensor, ...]) -> Statistics:
         zeros=float((finite == 0).double().mean()),
         special=special,
     )
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex values count by their magnitude."""
+    return tensor.abs() if tensor.is_complex() else tensor
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -261,6 +262,35 @@ def test_a_variant_with_another_graph_is_dropped_and_said():
     captured = capture(model)
     assert [v.name for v in captured.variants] == ["target", "check_1"]
     assert captured.notes[0].startswith("variant check_2 (3x5 float32) dropped")
+
+
+class Columns(nn.Module):
+    """At batch 1 the transposed rows are contiguous: another graph."""
+
+    def forward(self, x):
+        return x.transpose(0, 1).reshape(-1)
+
+
+class Halves(nn.Module):
+    def forward(self, x):
+        if x.shape[0] == 1:
+            raise ValueError("a single row")
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (Columns(), r"variant check_2 \(1x\d+ float32\) dropped, its graph differs: "),
+        (Halves(), r"forward fails at sizes drawn for it \(1x\d+ float32\)"),
+    ],
+)
+def test_why_a_model_of_one_size_has_one_check_variant(module, reason):
+    captured = capture(model_of(module, batch))
+    assert [v.name for v in captured.variants] == ["target", "check_1"]
+    assert len(captured.notes) == 1
+    assert re.match("only one check variant: " + reason, captured.notes[0])
+    assert "\n" not in captured.notes[0]
 
 
 def tampered(captured, change):

@@ -86,6 +86,11 @@ def test_dtype_and_mode_are_applied(build):
         ("import no_such_module_at_all\n", r"needs the module no_such_module_at_all.*install"),
         ("def broken(:\n", r":1: invalid syntax"),
         ("raise RuntimeError('no luck')\n", r"cannot be imported: RuntimeError: no luck \(line 1\)"),
+        ("import sys\nsys.exit(3)\n", r"cannot be imported: SystemExit: 3 \(line 2\)"),
+        (
+            HEAD + "def get_inputs():\n    raise SystemExit(3)\n",
+            r"get_inputs\(\) failed: SystemExit: 3 \(line 12\)",
+        ),
         ("def get_inputs(): return []\ndef Model(): return 3\n", r"makes a int, not a torch\.nn\.Module"),
     ],
 )
@@ -111,6 +116,25 @@ def test_forward_that_fails_on_get_inputs(build):
     model = build(HEAD + "def get_inputs():\n    return [torch.randn(3, 5)]\n")
     with pytest.raises(ModelError, match=r"3x5 float32.*RuntimeError"):
         capture(model)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (
+            "torch.ones(3, 4, device='meta')",
+            r"on the device meta .*real CPU tensors \(CUDA tensors are moved",
+        ),
+        ("torch.ones(300, 400).numpy()", r"an input is a numpy\.ndarray; .*torch\.from_numpy"),
+        ("object()", r"an input is a builtins\.object; pass tensors"),
+    ],
+)
+def test_inputs_that_cannot_be_used_are_named_by_kind(build, inputs, message):
+    model = build(HEAD + f"def get_inputs():\n    return [{inputs}]\n", name="user.py")
+    with pytest.raises(ModelError, match=message) as caught:
+        capture(model)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
 def test_home_folder_in_a_path(tmp_path, monkeypatch):
