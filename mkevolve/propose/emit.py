@@ -37,12 +37,14 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Linear:
     """A tile whose elements are numbered in memory order: a tensor with these strides, read at these
-    coordinates, lies at `offset` (kernel text).
+    coordinates, lies at `offset` (kernel text). `mask` keeps the number in range: the coordinates along
+    dimensions of size 1 have none, and may be all there are.
     """
 
     coords: Coords
     strides: tuple[Dim, ...]
     offset: str
+    mask: tuple[str, ...] = ()
 
 
 Maker = Callable[[Coords], str]
@@ -225,7 +227,7 @@ class Emitter:
         linear = self.linear
         if linear is not None and linear.coords == coords and self._same_strides(value, linear):
             self._need(linear.offset)
-            return linear.offset, tuple(dict.fromkeys(m for c in coords for m in c.mask))
+            return linear.offset, tuple(dict.fromkeys((*(m for c in coords for m in c.mask), *linear.mask)))
         parts: list[str] = []
         terms: list[str] = []
         for axis, (coord, dim) in enumerate(zip(coords, self.sizes.shape(value), strict=True)):

@@ -175,3 +175,15 @@ def test_uncovered_op_is_named():
 
 def test_every_rule_compiles():
     assert compile_errors([(p, propose(p, 1)) for p in rules()]) == {}
+
+
+def single():
+    """Sizes of 1 have no coordinate, and so no mask of their own."""
+    yield function("counter", lambda n: n + 1, (torch.tensor(3),))
+    yield function("one", lambda a: a.exp() * 2, (values(1, 1, 1),))
+    yield function("one_row", lambda a, b: a * b, (values(1, 24), values(24)))
+    yield function("one_column", lambda a, b: a * b, (values(24, 1), values(24, 1)))
+
+
+def test_tiles_of_sizes_of_one_stay_inside(tmp_path):
+    assert check(list(single()), tmp_path) == {}

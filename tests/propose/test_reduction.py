@@ -147,3 +147,22 @@ def test_layer_norm_plain_has_no_pointer_for_absent_parameters():
 def test_points_compile():
     chosen = {"var", "softmax", "residual", "channels_first", "sum_all", "amax", "group_norm_last"}
     assert compile_errors([(p, every_point(p)) for p in problems() if p.name in chosen]) == {}
+
+
+def single():
+    """One row, or rows of one element, for blocks of more than one."""
+    yield function("one_row", lambda x: x.softmax(-1), (values(1, 40),))
+    yield function("one_sum", lambda x: x.sum(-1, keepdim=True) * 2, (values(1, 40),))
+    yield function("one_element", lambda x: (x.sum(-1, keepdim=True) * 2, x - x.mean()), (values(1),))
+
+
+def test_rows_of_sizes_of_one_stay_inside(tmp_path):
+    assert check(list(single()), tmp_path) == {}
+
+
+def test_a_single_row_is_stored_once_whatever_the_rows_of_a_block():
+    """Height 1 leaves the rows of a block without coordinates: the number of an element needs their mask."""
+    for offer in every_point(function("one_row", lambda x: x.softmax(-1), (values(1, 40),))):
+        stores = [line for line in offer.source.splitlines() if "tl.store" in line]
+        assert stores
+        assert all("(r < 1)" in line for line in stores)

@@ -168,7 +168,8 @@ def _tile(emitter: Emitter, match: ReductionMatch, whole: bool, one_pass: bool) 
     kernel.grid = f"(triton.cdiv({kernel.sizes.host(*kept)}, ROWS),)"
     emitter.lane = Coord("r", (f"(r < {height})",))
     outer = unravel(kernel.size, emitter.lane, tuple(kept))
-    inner = unravel(kernel.size, Coord("c", (column_mask(length),)), tuple(reduced))
+    column = Coord("c", (column_mask(length),))
+    inner = unravel(kernel.size, column, tuple(reduced))
     by_dim = {**dict(zip(match.kept, outer, strict=True)), **dict(zip(match.reduced, inner, strict=True))}
     named = tuple(
         c if c.text in ("0", "r", "c") else Coord(emitter.define(f"i{d}", c.text), c.mask)
@@ -178,7 +179,8 @@ def _tile(emitter: Emitter, match: ReductionMatch, whole: bool, one_pass: bool) 
     coords = reshape(kernel.size, named, dims, shape)
     strides = _linear(match)
     if strides is not None:
-        emitter.linear = Linear(coords, strides, emitter.define("i", f"r * {length} + c"))
+        mask = (*emitter.lane.mask, *column.mask)
+        emitter.linear = Linear(coords, strides, emitter.define("i", f"r * {length} + c"), mask)
     held = tuple(ZERO if d in match.reduced else c for d, c in enumerate(named))
     return Rows(emitter, coords, held, match.domain.reduced, length, whole, one_pass)
 

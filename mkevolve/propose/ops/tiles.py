@@ -101,14 +101,14 @@ def tile(emitter: Emitter, group: Group, fast: int) -> Coords:
     shape = emitter.sizes.shape(group.values[0])
     ordered = tuple(shape[d] for d in group.order)
     if fast == 0:
-        found, offset = _flat(kernel, ordered)
+        found, offset, mask = _flat(kernel, ordered)
     else:
-        found, offset = _rows(emitter, ordered, fast)
+        found, offset, mask = _rows(emitter, ordered, fast)
     by_place = [
         c if c.text in ("0", "i") else _named(emitter, d, c) for d, c in zip(group.order, found, strict=True)
     ]
     coords = tuple(by_place[group.order.index(d)] for d in range(len(shape)))
-    emitter.linear = Linear(coords, emitter.sizes.strides(group.values[0]), offset)
+    emitter.linear = Linear(coords, emitter.sizes.strides(group.values[0]), offset, mask)
     return coords
 
 
@@ -116,16 +116,17 @@ def _named(emitter: Emitter, axis: int, coord: Coord) -> Coord:
     return Coord(emitter.define(f"i{axis}", coord.text), coord.mask)
 
 
-def _flat(kernel: Kernel, ordered: tuple[Dim, ...]) -> tuple[Coords, str]:
+def _flat(kernel: Kernel, ordered: tuple[Dim, ...]) -> tuple[Coords, str, tuple[str, ...]]:
     total = kernel.size(*ordered)
     kernel.constant("BLOCK")
     kernel.line(f"i = {kernel.program_id()} * BLOCK + {kernel.arange('BLOCK')}")
     kernel.line(f"inside = i < {total}")
     kernel.grid = f"(triton.cdiv({kernel.sizes.host(*ordered)}, BLOCK),)"
-    return unravel(kernel.size, Coord("i", ("inside",)), ordered), "i"
+    linear = Coord("i", ("inside",))
+    return unravel(kernel.size, linear, ordered), linear.text, linear.mask
 
 
-def _rows(emitter: Emitter, ordered: tuple[Dim, ...], fast: int) -> tuple[Coords, str]:
+def _rows(emitter: Emitter, ordered: tuple[Dim, ...], fast: int) -> tuple[Coords, str, tuple[str, ...]]:
     kernel = emitter.kernel
     slow, quick = ordered[:-fast], ordered[-fast:]
     height, width = kernel.size(*slow), kernel.size(*quick)
@@ -137,6 +138,6 @@ def _rows(emitter: Emitter, ordered: tuple[Dim, ...], fast: int) -> tuple[Coords
     kernel.line(f"c = (pid % blocks * COLUMNS + {kernel.arange('COLUMNS')})[None, :]")
     host = kernel.sizes.host
     kernel.grid = f"(triton.cdiv({host(*slow)}, ROWS) * triton.cdiv({host(*quick)}, COLUMNS),)"
-    rows = unravel(kernel.size, Coord("r", (f"(r < {height})",)), slow)
-    columns = unravel(kernel.size, Coord("c", (f"(c < {width})",)), quick)
-    return (*rows, *columns), emitter.define("i", f"r * {width} + c")
+    row, column = Coord("r", (f"(r < {height})",)), Coord("c", (f"(c < {width})",))
+    found = (*unravel(kernel.size, row, slow), *unravel(kernel.size, column, quick))
+    return found, emitter.define("i", f"r * {width} + c"), (*row.mask, *column.mask)
