@@ -14,6 +14,7 @@ from pathlib import Path
 from mkevolve.composition_text import from_file, to_text
 from mkevolve.data.composition import FALLBACKS, Composition, KernelEntry, SlotChoice
 from mkevolve.data.decomposition import Slot
+from mkevolve.data.ids import source_id
 from mkevolve.errors import CompositionError
 
 FILE_NAME = "composition.yaml"
@@ -150,9 +151,19 @@ def unchecked(path: Path, composition: Composition) -> str | None:
             return f"{where}: no such file {path.parent / entry.path}"
         if found != entry.sha256:
             return f"{where} was changed after it was checked"
+        if _kernel_id(path.parent / entry.path) != entry.id:
+            return f"{where} does not hold {entry.id}, the kernel that was checked"
         if not entry.evidence:
             return f"{where} has no evidence"
     return None
+
+
+def _kernel_id(path: Path) -> str | None:
+    """The id of the kernel that a file holds; None where it is no text."""
+    try:
+        return source_id(path.read_bytes().decode())
+    except UnicodeDecodeError:
+        return None
 
 
 def _edited_files(path: Path, composition: Composition | None) -> frozenset[str]:

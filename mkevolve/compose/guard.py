@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mkevolve.capture import normalise_call
 from mkevolve.capture.module_state import module_tensors
-from mkevolve.compose.state import HOOKS, Key, Walk, Watch, difference
+from mkevolve.compose.state import HOOKS, Key, Tied, Walk, Watch, difference
 from mkevolve.data.composition import Signature
 from mkevolve.data.graph import Input
 from mkevolve.data.model import CapturedModel, Leaf
@@ -144,6 +144,8 @@ class Guard:
             return None
         number, path = place
         owner = type(current[number]).__name__ if number >= 0 else ""  # a class names itself in the path
+        if any(isinstance(marks.get(place), Tied) for marks in (self._baseline, walk.marks)):
+            return Reason("other tensors are tied than when it was loaded", owner + path)
         if path.rpartition(".")[2] == "forward":
             return Reason("a forward was replaced", owner or path)
         return Reason("an attribute was changed", owner + path)

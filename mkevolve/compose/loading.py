@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -73,6 +73,7 @@ def load(file: str | os.PathLike[str], module: nn.Module, *, unmeasured: bool = 
         baseline=Walk(module).marks,
         fillers=lambda: _fillers(path, composition, subvariants),
         refusal=_refusal(composition, unmeasured),
+        again=partial(load, path.absolute(), unmeasured=unmeasured),
     )
     return ComposedModule(module, plan)
 

@@ -39,7 +39,8 @@ class Plan:
 
     `roots` maps a slot to the graph inputs whose memory its parameters share; `subvariants` maps (slot,
     variant of the model) to the variant's name in the slot's subgraph. `refusal` says why subkernels may not
-    run on a device, and is None where they may; it is asked at each call, since modules move.
+    run on a device, and is None where they may; it is asked at each call, since modules move. `again` loads
+    the same file with a module; it can be pickled, the rest of the plan cannot.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Plan:
     baseline: Mapping[Key, object]
     fillers: Callable[[], Mapping[str, Filler]]
     refusal: Callable[[torch.device | None], str | None]
+    again: Callable[[nn.Module], nn.Module]
 
 
 class ComposedModule(nn.Module):
@@ -174,6 +176,13 @@ class ComposedModule(nn.Module):
             if original is None:
                 raise
             return getattr(original, name)
+
+    def __reduce__(self) -> tuple[Callable[[nn.Module], nn.Module], tuple[nn.Module]]:
+        """Pickle the original and the place of the composition, which is loaded, thus checked, again."""
+        return self._plan.again, (self._original,)
+
+    def __copy__(self) -> "ComposedModule":
+        return ComposedModule(self._original, self._plan)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "ComposedModule":
         twin = ComposedModule(copy.deepcopy(self._original, memo), self._plan)

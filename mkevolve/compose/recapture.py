@@ -37,10 +37,14 @@ def fit(path: Path, composition: Composition, module: nn.Module) -> Fitted:
     """
     try:
         captured, constants = recapture(composition.model, composition.signature, module)
+        _check_dtype(path, composition.signature.dtype, captured, module)
         check(facts_of(realize(captured, composition.decomposition)), composition.decomposition)
         slots, subgraphs = slots_of(captured, composition.decomposition)
     except (CaptureError, IllegalPartition) as error:
-        raise CompositionError(f"{path} does not fit this {type(module).__name__}: {error}") from error
+        mode = "train" if composition.signature.training else "eval"
+        raise CompositionError(
+            f"{path} does not fit this {type(module).__name__} (mode: {mode}): {error}"
+        ) from error
     wanted = {choice.slot.name: choice.slot.subgraph for choice in composition.slots}
     for slot in slots:
         if wanted.get(slot.name) != slot.subgraph:
@@ -53,6 +57,20 @@ def fit(path: Path, composition: Composition, module: nn.Module) -> Fitted:
     if extra:
         raise CompositionError(f"{path}: the slot {min(extra)} is not in its decomposition; remove it")
     return Fitted(captured, slots, {s.id: s for s in subgraphs}, constants)
+
+
+def _check_dtype(path: Path, dtype: str, captured: CapturedModel, module: nn.Module) -> None:
+    """The file is for parameters of this dtype; for activations, where there are no parameters."""
+    found = [p.dtype for p in module.parameters() if p.is_floating_point()]
+    if not found:  # then a model that names no dtype has torch's default
+        found = [getattr(torch, i.spec.dtype) for i in captured.target.graph.activations if i.spec.is_float]
+        found.append(torch.get_default_dtype())
+    names = sorted({str(d).removeprefix("torch.") for d in found})
+    if dtype not in names:
+        raise CompositionError(
+            f"{path} does not fit this {type(module).__name__}: the file is for one in {dtype}"
+            f" (its line `dtype:`), this one is in {' and '.join(names)}"
+        )
 
 
 def recapture(

@@ -53,10 +53,18 @@ class _Same:
     __hash__ = None  # type: ignore[assignment]
 
 
+@dataclass(frozen=True, slots=True)
+class Tied:
+    """The mark of a tensor that lies at another place too, which the walk came to before."""
+
+    first: Key
+
+
 class Walk:
     """Everything in a module that is no tensor, as marks that compare: by submodule number and path.
 
-    A copy of a module has equal marks. Tensors count as being there: their content is read at each call.
+    A copy of a module has equal marks. Tensors count as being there, their content is read at each call; but
+    a tied one must stay tied, since the graph has one input for all its places.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -67,6 +75,7 @@ class Walk:
         self.sequences: list[Iterable[object]] = []
         self.others: list[Callable[[], object]] = []
         self._number = 0
+        self._tensors: dict[int, Key] = {}
         self._seen = {id(m): f"module {i}" for i, m in enumerate(self.modules)}
         classes: dict[type, None] = {}
         for number, one in enumerate(self.modules):
@@ -104,7 +113,9 @@ class Walk:
 
     def _visit(self, path: str, value: object) -> None:
         if isinstance(value, torch.Tensor):
-            self._mark(path, "tensor")
+            here = (self._number, path)
+            first = self._tensors.setdefault(id(value), here)
+            self._mark(path, "tensor" if first == here else Tied(first))
         elif isinstance(value, (*_PLAIN, *_VALUES)):
             self._mark(path, (type(value), repr(value)))
         elif id(value) in self._seen:

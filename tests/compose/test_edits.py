@@ -15,6 +15,7 @@ from mkevolve import pipeline
 from mkevolve.compose.recapture import recapture
 from mkevolve.composition_file import Written, edited, read, rewrite, text_sha256, unchecked, write
 from mkevolve.data.composition import SlotChoice
+from mkevolve.data.ids import source_id
 from mkevolve.edits import Edits, edits_of
 from mkevolve.endtoend import Deviation, Kernel
 from mkevolve.errors import CompositionError
@@ -150,7 +151,7 @@ def checked(path: Path, text: str) -> str:
     """Edit the first slot's kernel and let `check` accept it; returns the slot's name."""
     found = read(path)
     (path.parent / found.kernels[0].path).write_text(text)
-    entry = replace(found.kernels[0], id="k_mine", sha256=text_sha256(text))
+    entry = replace(found.kernels[0], id=source_id(text), sha256=text_sha256(text))
     rewrite(path, replace(found, kernels=(entry, *found.kernels[1:])))
     return found.slots[0].slot.name
 

@@ -197,3 +197,71 @@ def test_the_look_at_the_state_costs_microseconds(file: Path) -> None:
         guard._module_state()
         best = min(best, time.perf_counter() - begun)
     assert best < 100e-6
+
+
+class TiedNet(nn.Module):
+    """One weight under two names, as a language model has, and a buffer with a second name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.e = nn.Embedding(20, 16)
+        self.l = nn.Linear(16, 20, bias=False)
+        self.l.weight = self.e.weight
+        self.register_buffer("scale", torch.rand(20) + 0.5)
+        self.shift = {"again": self.scale}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.l(self.e(x)) * self.scale + self.shift["again"]
+
+
+def untie_last(m: TiedNet) -> None:
+    m.l.weight = nn.Parameter(torch.randn(20, 16))
+
+
+def untie_first(m: TiedNet) -> None:
+    m.e.weight = nn.Parameter(torch.randn(20, 16))
+
+
+def untie_equal(m: TiedNet) -> None:
+    m.l.weight = nn.Parameter(m.e.weight.detach().clone())
+
+
+def untie_attribute(m: TiedNet) -> None:
+    m.shift["again"] = torch.rand(20)
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compose(tmp_path_factory.mktemp("tied"), TiedNet().eval(), (torch.arange(3),))
+
+
+@pytest.mark.parametrize(
+    "change", [untie_last, untie_first, untie_equal, untie_attribute], ids=lambda c: c.__name__
+)
+@pytest.mark.parametrize("called", [False, True])
+def test_an_untied_tensor_runs_the_original_said_once_and_counted(tied: Path, change, called: bool) -> None:
+    module = TiedNet().eval()
+    composed = mkevolve.load(tied, module)
+    x = torch.arange(3)
+    with torch.no_grad():
+        if called:
+            assert_same(composed(x), module(x))
+        change(module)
+        with pytest.warns(OriginalRan, match="other tensors are tied than when it was loaded"):
+            assert_same(composed(x), module(x))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert_same(composed(x), module(x))
+    assert composed.report().composed == int(called)
+    assert composed.report().original == {"other tensors are tied than when it was loaded": 2}
+
+
+def test_a_weight_replaced_under_all_its_names_still_runs_composed(tied: Path) -> None:
+    composed = mkevolve.load(tied, TiedNet().eval())
+    for one in (composed, copy.deepcopy(composed)):
+        module = one._original
+        module.e.weight = module.l.weight = nn.Parameter(torch.randn(20, 16))
+        with torch.no_grad():
+            assert_same(one(torch.arange(3)), module(torch.arange(3)))
+        assert (one.report().composed, one.report().original) == (1, {})

@@ -1,18 +1,20 @@
 import copy
+import io
+import pickle
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from composing import assert_same, compose
+from composing import assert_same, compose, edited
 from torch import nn
 from torch.nn import functional as F
 
 import mkevolve
-from mkevolve.compose import OriginalRan, loading
+from mkevolve.compose import ComposedModule, OriginalRan, loading
 from mkevolve.compose.compiled import to_fx
-from mkevolve.composition_file import read, rewrite
+from mkevolve.composition_file import read, rewrite, sha256, text_sha256
 from mkevolve.data.composition import KernelEntry, SlotChoice
 from mkevolve.data.measurement import Clock, Measurement
 from mkevolve.errors import CompositionError
@@ -61,6 +63,17 @@ def run(module: nn.Module, batch: int = 4) -> object:
         return module(torch.ones(batch, 8))
 
 
+def copied_by_pickle(module: nn.Module) -> object:
+    return pickle.loads(pickle.dumps(module))
+
+
+def copied_by_save(module: nn.Module) -> object:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
 def test_fallbacks_need_no_device_and_buffers_are_written(files):
     original = Net().eval()
     twin = copy.deepcopy(original)
@@ -99,6 +112,56 @@ def test_a_kernel_changed_after_its_check_is_refused(file):
     kernel.write_text(kernel.read_text() + "\n")
     with pytest.raises(CompositionError, match="changed after it was checked"):
         mkevolve.load(path, Net().eval())
+
+
+def test_a_kernel_that_is_not_the_one_of_its_id_is_refused_though_its_hash_fits(file):
+    path = file("kernel")
+    kernel = next(path.parent.glob("kernels/*.py"))
+    old = sha256(kernel)
+    kernel.write_text(kernel.read_text().replace("no device", "edited"))
+    edited(path, **{old: sha256(kernel)})
+    with pytest.raises(CompositionError, match=r"not hold k_\w+, .*run: mkevolve check composition="):
+        mkevolve.load(path, Net().eval())
+    kernel.write_bytes(b"\xff")
+    edited(path, **{text_sha256(KERNEL.replace("no device", "edited")): sha256(kernel)})
+    with pytest.raises(CompositionError, match="not hold k_"):
+        mkevolve.load(path, Net().eval())
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(self.norm(self.line(x)), 0.5, self.training)
+
+
+def test_a_changed_head_is_refused(tmp_path):
+    path = compose(tmp_path, Dropping().eval(), (torch.randn(4, 8),))
+    text = path.read_text()
+    for old, new, why in (
+        ("\ndtype: float32", "\ndtype: bfloat16", "for one in bfloat16 .*this one is in float32"),
+        ("\ndtype: float32", "\ndtype: half", "for one in half"),
+        ("\nmode: eval", "\nmode: train", r"does not fit this Dropping.*mode: train"),
+    ):
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+        with pytest.raises(CompositionError, match=why):
+            mkevolve.load(path, Dropping().eval())
+
+
+@pytest.mark.parametrize("how", [copied_by_pickle, copied_by_save, copy.copy], ids=lambda f: f.__name__)
+def test_it_can_be_pickled_and_copied(files, monkeypatch, how):
+    monkeypatch.chdir(files["eager"].parent)
+    composed = mkevolve.load("composition.yaml", Net().eval(), unmeasured=True)
+    run(composed)
+    monkeypatch.chdir("/")
+    deep, twin = copy.deepcopy(composed), how(composed)  # apart from each other: the buffer counts calls
+    assert isinstance(twin, ComposedModule)
+    assert_same(run(twin), run(deep))
+    assert (composed.report().composed, twin.report().composed) == (1, 1)
+    assert twin._plan.again.keywords == {"unmeasured": True}
 
 
 def test_another_module_is_refused_by_the_slot_that_differs(files):
