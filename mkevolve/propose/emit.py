@@ -54,7 +54,8 @@ class Emitter:
     """Writes the values of one subgraph into one kernel.
 
     A template sets `linear` where its tile has one, and `lane` where a single element may be held by a tile:
-    a coordinate that is 0, and in range, in the one lane that is to store it.
+    a coordinate that is 0, and in range, in the one lane that is to store it. `sides` are such coordinates of
+    the sides (`[:, None]`, `[None, :]`) of a tile that may hold a single row or column.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -65,6 +66,7 @@ class Emitter:
         self.producers = {v.name: (n, k) for n in graph.nodes for k, v in enumerate(n.outputs)}
         self.linear: Linear | None = None
         self.lane: Coord | None = None
+        self.sides: Coords = ()
         self._placed: dict[str, tuple[Coords, Term]] = {}
         self._memo: dict[tuple[str, Coords, bool], Term] = {}
         self._makers: dict[str, Maker] = {}
@@ -157,6 +159,9 @@ class Emitter:
         offset, terms = self._offset(value, coords)
         if offset == "0" and self.lane is not None:
             offset, terms = self.lane.text, self.lane.mask
+        for side in self.sides:
+            if side.text[side.text.index("[") :] not in self._lazy.get(offset, offset):
+                offset, terms = f"{offset} + {side.text}", (*terms, *side.mask)
         masks = " & ".join(dict.fromkeys((*terms, *mask)))
         self._need(masks)
         self.kernel.line(f"tl.store({_at(pointer, offset)}, {term.text}{', mask=' + masks if masks else ''})")

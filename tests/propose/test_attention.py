@@ -110,3 +110,12 @@ def test_every_structural_choice(tmp_path):
 def test_what_is_not_covered_is_named(call, reason):
     with pytest.raises(ProposalError, match=reason):
         propose(function("refused", call, qkv(1, 2, 8)))
+
+
+def test_a_single_query_is_stored_whole(tmp_path):
+    """A step of decoding: the rows of a tile have no part in the result's offset."""
+
+    def step(columns):
+        return values(2, 2, 1, 16), values(2, 2, columns, 16, seed=1), values(2, 2, columns, 16, seed=2)
+
+    assert check([function("one_query", plain, step(9), step(5))], tmp_path, limit=2) == {}

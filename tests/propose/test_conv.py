@@ -172,3 +172,10 @@ def test_chained_convolutions_are_named():
     chain = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
     with pytest.raises(ProposalError, match="conv2d"):
         propose(Problem("chain", chain, ((values(2, 4, 7, 7),),)))
+
+
+def test_tiles_of_a_single_pixel_or_channel_are_stored_whole(tmp_path):
+    """Sizes of 1 have no part in an offset, which then is narrower than the tile."""
+    pixel = layer("one_pixel", nn.Conv2d(3, 8, 3), (values(1, 3, 3, 3),))
+    channel = layer("one_channel", nn.Conv2d(3, 1, 3), (values(1, 3, 6, 6),))
+    assert check([pixel, channel], tmp_path, limit=2) == {}

@@ -40,3 +40,7 @@ def test_windows_and_surroundings(tmp_path):
         layer("conv1d", nn.Conv1d(5, 5, 4, 2, 1, groups=5), *line),
     ]
     assert check(problems, tmp_path, limit=1) == {}
+
+
+def test_a_tile_of_a_single_pixel_is_stored_whole(tmp_path):
+    assert check([layer("one_pixel", depthwise(3, 3), (values(1, 3, 3, 3),))], tmp_path) == {}

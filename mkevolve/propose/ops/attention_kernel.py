@@ -215,6 +215,8 @@ class AttentionKernel:
         kernel.line("acc = acc / total[:, None]")
         feature = self._feature(self._value_vector, match.width, self.width, "[None, :]")
         emitter.place(match.result, self._coords("result", self.query_rows, feature), "acc")
+        single = ((self.query_rows, is_one(match.rows)), (feature, match.width == 1))
+        emitter.sides = tuple(side for side, alone in single if alone)
         graph = kernel.sizes.graph
         emitter.push(graph.nodes)
         for out in graph.outputs:

@@ -266,6 +266,7 @@ def store_result(emit: Emitter, problem: ConvProblem, coords: Coords, run: Run |
     outputs = [o.name for o in problem.graph.outputs if isinstance(o, Ref)]
     shape = emit.sizes.shape(problem.result)
     mask = tuple(dict.fromkeys(m for c in coords for m in c.mask))
+    emit.sides = tuple(c for d, c in zip(shape, coords, strict=True) if is_one(d) and c.text.endswith("]"))
     coords = tuple(ZERO if is_one(d) else c for d, c in zip(shape, coords, strict=True))
     emit.place(problem.result, coords, "acc", "float32")
     if emit.sizes.shape(outputs[0]) == shape:
