@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--slow", choices=("none", "sample", "all"), default="none", help="which slow tests to run"
     )
     parser.addoption("--slow-seed", type=int, default=0, help="seed of --slow=sample")
-    parser.addoption("--slow-sample", type=int, default=4, help="how many tests --slow=sample takes")
+    parser.addoption("--slow-sample", type=int, default=2, help="how many tests --slow=sample takes")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
