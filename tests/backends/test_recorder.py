@@ -287,7 +287,7 @@ def test_device_side_descriptors_are_refused(backend):
 def test_a_compile_job_has_a_deadline_and_may_crash(backend):
     hang = CompileJob(one("while True: pass"), Configuration(), (("t", (spec(4),), ()),), H200, 0.7)
     result = backend.compile(hang)
-    assert (result.status, result.message) == (Status.TIMEOUT, "not done after 0.7 s")
+    assert (result.status, result.message) == (Status.TIMEOUT, "not done after 0.7 s of computing")
     result = compiled(backend, one("import os\nos.kill(os.getpid(), 11)"), [spec(4)])
     assert result.status is Status.RUNTIME_ERROR
     assert "SIGSEGV" in result.message
