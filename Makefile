@@ -8,11 +8,14 @@ VENV_READY := .venv/ready
 demo: $(VENV_READY)
 	$(BIN)/python -m mkevolve model=resnet_block
 
+# Two test files at a time: most of their time is spent in one child process each.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
 test: $(VENV_READY)
-	$(BIN)/python -m pytest --slow=sample
+	$(PYTEST) --slow=sample
 
 test-all: $(VENV_READY)
-	$(BIN)/python -m pytest --slow=all
+	$(PYTEST) --slow=all
 
 check: $(VENV_READY)
 	$(BIN)/ruff check .
