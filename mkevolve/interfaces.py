@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from mkevolve.data.candidate import Candidate, Configuration
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
+from mkevolve.data.gates import Gate
 from mkevolve.data.graph import TensorSpec
 from mkevolve.data.measurement import Evaluation, Traffic
 from mkevolve.data.model import Precision
@@ -135,10 +136,24 @@ class RunJob:
     configuration: Configuration
     cases: tuple[Case, ...]
     deadline: float = 60.0  # seconds for the whole job
+    off: frozenset[Gate] = frozenset()  # gates that the child does not enforce
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What the operating system denies candidate code here, and what it should deny but does not."""
+
+    enforced: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class Backend(ABC):
     """Runs candidate code in children; never in this process."""
+
+    @property
+    def protection(self) -> Protection:
+        """How its children are confined; nothing is missing where no candidate code runs."""
+        return Protection()
 
     @abstractmethod
     def compile(self, job: CompileJob) -> CompileResult:

@@ -31,6 +31,7 @@ from mkevolve.backends.wire import (
 )
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.codec import Json, decode, encode
+from mkevolve.data.gates import Gate
 from mkevolve.data.graph import TensorSpec
 from mkevolve.data.measurement import Traffic
 from mkevolve.data.plan import LaunchPlan
@@ -168,8 +169,9 @@ def _run(job: Json, path: Path) -> Iterator[Frame]:
     from mkevolve.backends import interpreter
 
     match job:
-        case {"configuration": configuration, "cases": list(cases)}:
+        case {"configuration": configuration, "cases": list(cases), "off": list(off)}:
             settings = decode(Configuration, configuration)
+            gates = decode(frozenset[Gate], off)
         case _:
             raise ValueError("not a run job")
     interpreter.install()
@@ -181,7 +183,7 @@ def _run(job: Json, path: Path) -> Iterator[Frame]:
         return
     for case in cases:
         try:
-            result = interpreter.run_case(module, settings, read_case(case))
+            result = interpreter.run_case(module, settings, read_case(case), gates)
         except BaseException as error:  # noqa: BLE001 - candidate code
             result = CaseResult(*_blame(error, path))
         yield case_frame(result)

@@ -58,7 +58,7 @@ class InterpreterBackend(Backend):
     def run(self, job: RunJob) -> tuple[CaseResult, ...]:
         live = self._ensure()
         cases = live.inputs.place(job.cases)
-        body: Json = {"configuration": encode(job.configuration), "cases": cases}
+        body: Json = {"configuration": encode(job.configuration), "cases": cases, "off": encode(job.off)}
         outcome = live.do(live.interpreter, job.source, body, self._limits(job.deadline))
         results: list[CaseResult] = []
         try:

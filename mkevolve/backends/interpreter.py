@@ -31,6 +31,7 @@ from mkevolve.backends.observer import AbandonedError, Observer
 from mkevolve.backends.sampling import choose, ordered
 from mkevolve.backends.traffic import LaunchCounter
 from mkevolve.data.candidate import Configuration
+from mkevolve.data.gates import Gate
 from mkevolve.data.measurement import Traffic
 from mkevolve.data.verdict import Status
 from mkevolve.interfaces import Case, CaseResult
@@ -48,8 +49,9 @@ _FILLED = frozenset(
 class _Call:
     """One call of `run`: its memory and its launches so far."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, off: frozenset[Gate]) -> None:
         self.case = case
+        self.off = off
         self.memory = Memory(case.poison, track=case.instances is not None)
         self.launches = 0
         self.traffic: list[Traffic] = []
@@ -82,13 +84,15 @@ def install() -> None:
     tl.tensor.__index__ = lambda tensor: int(tensor.handle.data.item())
 
 
-def run_case(module: ModuleType, configuration: Configuration, case: Case) -> CaseResult:
+def run_case(
+    module: ModuleType, configuration: Configuration, case: Case, off: frozenset[Gate] = frozenset()
+) -> CaseResult:
     """Call `prepare` (where there is one) and `run` of an imported candidate on copies of the case's tensors.
 
-    Never raises for a fault of the candidate.
+    Gates in `off` are not enforced. Never raises for a fault of the candidate.
     """
     start = time.perf_counter()
-    call = _Call(case)
+    call = _Call(case, off)
     before = torch_state.snapshot()
     try:
         with torch.no_grad(), np.errstate(all="ignore"):
@@ -124,7 +128,7 @@ def _run(module: ModuleType, configuration: Configuration, call: _Call) -> CaseR
     damaged = memory.damaged()
     if damaged:
         raise CandidateFault(Status.OUT_OF_BOUNDS, f"the memory around {', '.join(damaged)} was written")
-    outputs = _outputs(returned, memory)
+    outputs = _outputs(returned, memory, Gate.OUTPUT not in call.off)
     if memory.sampled:
         # of a large tensor that is mostly poison only the elements leave this process: no copy
         written = tuple(memory.written(o) for o in outputs)
@@ -140,13 +144,13 @@ def _prepare(module: ModuleType, call: _Call) -> tuple[torch.Tensor, ...]:
     results = (results,) if isinstance(results, torch.Tensor) else results
     if not isinstance(results, tuple | list) or not all(isinstance(r, torch.Tensor) for r in results):
         raise CandidateFault(Status.STATIC_ERROR, "prepare must return a tensor or a tuple of tensors")
-    if memory.inputs_changed():
+    if Gate.INPUT not in call.off and memory.inputs_changed():
         names = ", ".join(memory.inputs_changed())
         raise CandidateFault(Status.INPUT_WRITTEN, f"prepare writes to its parameter {names}")
     return tuple(results)
 
 
-def _outputs(returned: object, memory: Memory) -> list[torch.Tensor]:
+def _outputs(returned: object, memory: Memory, unshared: bool) -> list[torch.Tensor]:
     outputs = list(returned) if isinstance(returned, tuple | list) else [returned]
     seen: set[str] = set()
     tensors = []
@@ -156,7 +160,7 @@ def _outputs(returned: object, memory: Memory) -> list[torch.Tensor]:
                 Status.WRONG_OUTPUT, f"result {number} is a {type(output).__name__}, not a tensor"
             )
         tensors.append(output)
-        if output.numel() == 0:
+        if output.numel() == 0 or not unshared:
             continue
         region = memory.find(output)
         if region is None or region.source is not None or region.name in seen:
@@ -188,6 +192,8 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         returns = func._schema.returns
         if any(r.alias_info is not None and not r.alias_info.is_write for r in returns):
             return result
+        if Gate.DISPATCH in self.call.off:
+            return self.call.memory.allocate(result, True) if isinstance(result, torch.Tensor) else result
         raise CandidateFault(
             Status.STATIC_ERROR, f"run calls {func}: it may only allocate, take views and launch kernels"
         )

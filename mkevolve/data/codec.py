@@ -164,6 +164,8 @@ def _decode(kind: object, value: Json) -> object:
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _decode_union(args, value)
+    if origin is frozenset:
+        return frozenset(_decode(args[0], v) for v in (value if isinstance(value, list) else []))
     if origin is tuple:
         items = value if isinstance(value, list) else []
         if len(args) == 2 and args[1] is Ellipsis:

@@ -1,21 +1,23 @@
-"""The gates of verification by name, so that tests can show that each is needed."""
+"""What a verifier applies: all gates, except where a test takes one away or the user allows atomics."""
 
-from enum import StrEnum
+from dataclasses import dataclass
+
+from mkevolve.data.gates import Gate
+
+__all__ = ["Gate", "Rules"]
 
 
-class Gate(StrEnum):
-    """One thing that verification checks. All are on, except where a test takes one away."""
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`off` holds the gates that are not applied.
 
-    STATIC = "static"  # the rules of the source
-    COMPILE = "compile"  # compiler errors and the chip's limits
-    PRECISION = "precision"  # dots and accumulators against the policy
-    OUTPUT = "output"  # number, type, shape, dtype, strides and sharing of the results
-    VALUE = "value"  # the results against the reference
-    INPUT = "input"  # inputs not written
-    BOUNDS = "bounds"  # loads and stores within their tensors
-    STATE = "state"  # global torch state unchanged
-    REPEAT = "repeat"  # the same call gives the same bits
-    ORDER = "order"  # program instances in any order give the same bits
-    POISON = "poison"  # the result does not depend on what an allocation held
-    NOOP = "noop"  # without launches the result is wrong
-    SANDBOX = "sandbox"  # what the operating system denies a child
+    Without `deterministic` a repeated call need not give the same bits: the last ones may differ, as float
+    atomics make them, and the repeat is compared like any other result.
+    """
+
+    off: frozenset[Gate] = frozenset()
+    deterministic: bool = True
+
+    def on(self, gate: Gate) -> bool:
+        """Whether a gate is applied."""
+        return gate not in self.off
