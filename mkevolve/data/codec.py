@@ -164,13 +164,10 @@ def _decode(kind: object, value: Json) -> object:
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _decode_union(args, value)
-    if origin is frozenset:
-        return frozenset(_decode(args[0], v) for v in (value if isinstance(value, list) else []))
-    if origin is tuple:
-        items = value if isinstance(value, list) else []
-        if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_decode(args[0], v) for v in items)
-        return tuple(_decode(a, v) for a, v in zip(args, items, strict=True))
+    if origin in (tuple, frozenset):
+        kinds = args if origin is tuple else (args[0], ...)
+        items = _decode_items(kinds, value if isinstance(value, list) else [])
+        return items if origin is tuple else frozenset(items)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     if isinstance(kind, type) and is_dataclass(kind):
@@ -182,6 +179,12 @@ def _decode(kind: object, value: Json) -> object:
     if kind is float and isinstance(value, str | int):
         return float(value)
     return value
+
+
+def _decode_items(kinds: tuple[object, ...], items: list[Json]) -> tuple[object, ...]:
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        return tuple(_decode(kinds[0], v) for v in items)
+    return tuple(_decode(k, v) for k, v in zip(kinds, items, strict=True))
 
 
 def _decode_union(kinds: tuple[object, ...], value: Json) -> object:
