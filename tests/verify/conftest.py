@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from kernel_subjects import KERNEL_SUBJECTS
 from verify_subjects import SUBJECTS, Subject
 
 
@@ -11,6 +12,6 @@ def make_subject() -> Callable[..., Subject]:
 
     def make(name: str, dtype: torch.dtype = torch.float32) -> Subject:
         torch.manual_seed(0)
-        return SUBJECTS[name](dtype)
+        return (SUBJECTS | KERNEL_SUBJECTS)[name](dtype)
 
     return make
