@@ -48,7 +48,9 @@ def subject(
     outputs: int = 1,
 ) -> Subject:
     """A subgraph whose first variant is the target; the others are what was captured."""
-    graphs = tuple((v, graph(a, params, ops(a) if callable(ops) else ops, outputs)) for v, a in variants.items())
+    graphs = tuple(
+        (v, graph(a, params, ops(a) if callable(ops) else ops, outputs)) for v, a in variants.items()
+    )
     seen = tuple((v, a) for v, a in variants.items() if v != "target")
     found = Subgraph(f"sg_{name}", f"fam_{name}", graphs, name)
     return found, observation(found.id, seen, params)
