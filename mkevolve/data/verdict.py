@@ -43,12 +43,15 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where the deciding observation was made. Fields that do not apply are None.
+    """Where the deciding observation was made. Fields that do not apply are None (or empty).
 
     `error` and `allowed` are in the unit of `verify/numeric.py` (error relative to what eager makes);
-    `compared`
-    counts the elements really compared over all cases so far; `where` is for people: pattern, first index,
-    line.
+    `compared` counts the elements really compared over all cases so far, `replaced` the draws that were no
+    evidence and were drawn again; `where` is one line for people.
+
+    Of a wrong value, `tensor` names the result (`result 0`), `index` is the first wrong one in it, `share`
+    how much of it is wrong and `pattern` how (`verify/forensics.py` has the words). Of an access, a race or a
+    written input, `tensor` and `index` name what was touched. `line` is a line of the candidate's file.
     """
 
     variant: str | None = None
@@ -59,6 +62,12 @@ class Evidence:
     compared: int = 0
     cases: int = 0
     where: str = ""
+    tensor: str = ""
+    index: tuple[int, ...] | None = None
+    share: float | None = None
+    pattern: str = ""
+    line: int | None = None
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ from enum import StrEnum
 from mkevolve.data.verdict import Tier
 from mkevolve.interfaces import Case, Order
 from mkevolve.verify.cases import Distribution
+from mkevolve.verify.gates import Gate, Rules
 from mkevolve.verify.references import References, Sample
 from mkevolve.verify.work import flops
 
 TARGET_INSTANCES = {Tier.SCREEN: 6, Tier.ACCEPT: 16}
 SCREEN_INSTANCES = 8  # of each launch in a re-drawn case; what the model really sends is run whole
 _COSTLY = 8.0  # a check variant with this much more work than the least gets the captured case only
+_ALL = Rules()
 _DRAWN = tuple(d for d in Distribution if d not in (Distribution.CAPTURED, Distribution.EMPHASIS))
 
 
@@ -49,10 +51,12 @@ class Agenda:
     notes: tuple[str, ...]
 
 
-def agenda(references: References, tier: Tier) -> Agenda:
+def agenda(references: References, tier: Tier, rules: Rules = _ALL) -> Agenda:
     """Plan the cases of one candidate; the same for all candidates of a subgraph."""
     notes: list[str] = []
-    entries = list(_screen(references, notes) if tier is Tier.SCREEN else _accept(references, notes))
+    entries = list(
+        _screen(references, notes, rules) if tier is Tier.SCREEN else _accept(references, notes, rules)
+    )
     influence = references.influence()
     entries += [_value(s) for s in influence.samples]
     notes += [f"{name} does not change the result" for name in influence.silent]
@@ -62,7 +66,10 @@ def agenda(references: References, tier: Tier) -> Agenda:
         notes.append(note)
     entries.append(Entry(Purpose.TARGET, target, _case(target, instances=TARGET_INSTANCES[tier])))
     still = values[0] if values else target
-    entries += [Entry(Purpose.NOOP, still, _case(still, launch=False, poison=p)) for p in (0, 1)]
+    if values and rules.on(Gate.REPEAT):  # after many other calls
+        entries.append(Entry(Purpose.REPEAT, entries[0].sample, entries[0].case, same_as=0))
+    if rules.on(Gate.NOOP):
+        entries += [Entry(Purpose.NOOP, still, _case(still, launch=False, poison=p)) for p in (0, 1)]
     if not references.subgraph.checks:
         notes.append("verified at one size" + ("" if values else ", in sampled program instances only"))
     return Agenda(tuple(entries), tuple(notes))
@@ -73,14 +80,17 @@ def thinned(plan: Agenda) -> Agenda:
 
     For candidates of one launch only: a later launch would read what an earlier one left out.
     """
-    entries = tuple(
-        replace(e, case=replace(e.case, instances=SCREEN_INSTANCES, seed=e.case.seed + at))
-        if e.purpose is Purpose.VALUE and e.sample.distribution in _DRAWN
-        else e
-        for at, e in enumerate(plan.entries)
-    )
+    entries: list[Entry] = []
+    for at, entry in enumerate(plan.entries):
+        case = entry.case
+        if entry.same_as is not None:
+            like = entries[entry.same_as].case
+            case = replace(case, instances=like.instances, seed=like.seed)
+        elif entry.purpose is Purpose.VALUE and entry.sample.distribution in _DRAWN:
+            case = replace(case, instances=SCREEN_INSTANCES, seed=case.seed + at)
+        entries.append(replace(entry, case=case))
     note = f"re-drawn cases: at most {SCREEN_INSTANCES} program instances each"
-    return replace(plan, entries=entries, notes=(*plan.notes, note))
+    return replace(plan, entries=tuple(entries), notes=(*plan.notes, note))
 
 
 def diagnosis(sample: Sample) -> tuple[Entry, ...]:
@@ -88,7 +98,7 @@ def diagnosis(sample: Sample) -> tuple[Entry, ...]:
     return (_value(sample), Entry(Purpose.POISON, sample, _case(sample, poison=1), same_as=0))
 
 
-def _screen(references: References, notes: list[str]) -> Iterator[Entry]:
+def _screen(references: References, notes: list[str], rules: Rules) -> Iterator[Entry]:
     names = references.checks()
     turn = 0
     for name in names:
@@ -96,8 +106,10 @@ def _screen(references: References, notes: list[str]) -> Iterator[Entry]:
         if sample is None:
             notes.append(f"nothing to compare at {name}")
             continue
-        yield _varied(sample, turn)
+        yield _varied(sample, turn, rules)
         turn += 1
+        if turn == 1 and not rules.on(Gate.VALUE):  # nothing else shows then what order and poison do
+            yield from _again(sample, 0, rules)
     cheap = _cheap(references, names)
     for at, distribution in enumerate(_DRAWN):
         tried = [cheap[(at + shift) % len(cheap)] for shift in range(len(cheap))]
@@ -107,11 +119,11 @@ def _screen(references: References, notes: list[str]) -> Iterator[Entry]:
             if names:
                 notes.append(f"no {distribution} draw is evidence here")
             continue
-        yield _varied(sample, turn)
+        yield _varied(sample, turn, rules)
         turn += 1
 
 
-def _accept(references: References, notes: list[str]) -> Iterator[Entry]:
+def _accept(references: References, notes: list[str], rules: Rules) -> Iterator[Entry]:
     at = 0
     for name in references.checks():
         first = _first(references, name)
@@ -119,11 +131,9 @@ def _accept(references: References, notes: list[str]) -> Iterator[Entry]:
             notes.append(f"nothing to compare at {name}")
             continue
         yield _value(first)
-        yield Entry(Purpose.REPEAT, first, _case(first), at)
-        yield Entry(Purpose.ORDER, first, _case(first, order=Order.REVERSED), at)
-        yield Entry(Purpose.ORDER, first, _case(first, order=Order.SHUFFLED), at)
-        yield Entry(Purpose.POISON, first, _case(first, poison=1), at)
-        at += 5
+        again = tuple(_again(first, at, rules))
+        yield from again
+        at += 1 + len(again)
         for distribution, seed in (*((d, 0) for d in _DRAWN), (Distribution.REDRAW, 1)):
             sample = references.sample(name, distribution, seed)
             if sample is None:
@@ -131,6 +141,17 @@ def _accept(references: References, notes: list[str]) -> Iterator[Entry]:
             elif sample is not first:
                 yield _value(sample)
                 at += 1
+
+
+def _again(sample: Sample, at: int, rules: Rules) -> Iterator[Entry]:
+    """The same call again, in other orders and on other poison; entry `at` was the first."""
+    if rules.on(Gate.REPEAT):
+        yield Entry(Purpose.REPEAT, sample, _case(sample), at)
+    if rules.on(Gate.ORDER):
+        yield Entry(Purpose.ORDER, sample, _case(sample, order=Order.REVERSED), at)
+        yield Entry(Purpose.ORDER, sample, _case(sample, order=Order.SHUFFLED), at)
+    if rules.on(Gate.POISON):
+        yield Entry(Purpose.POISON, sample, _case(sample, poison=1), at)
 
 
 def _first(references: References, name: str) -> Sample | None:
@@ -149,9 +170,10 @@ def _value(sample: Sample) -> Entry:
     return Entry(Purpose.VALUE, sample, _case(sample))
 
 
-def _varied(sample: Sample, turn: int) -> Entry:
-    order = (Order.FORWARD, Order.REVERSED, Order.SHUFFLED)[turn % 3]
-    return Entry(Purpose.VALUE, sample, _case(sample, order=order, poison=turn % 2))
+def _varied(sample: Sample, turn: int, rules: Rules) -> Entry:
+    order = (Order.FORWARD, Order.REVERSED, Order.SHUFFLED)[turn % 3 if rules.on(Gate.ORDER) else 0]
+    poison = turn % 2 if rules.on(Gate.POISON) else 0
+    return Entry(Purpose.VALUE, sample, _case(sample, order=order, poison=poison))
 
 
 def _case(

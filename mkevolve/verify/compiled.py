@@ -6,7 +6,7 @@ from mkevolve.data.plan import Dot, LaunchPlan
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.verify.jit import open_dots
 from mkevolve.verify.numeric import spec_fault
-from mkevolve.verify.source import parse
+from mkevolve.verify.source import Violation, parse
 
 _ALLOWED = {
     Precision.IEEE: frozenset({"ieee", "tf32x3"}),
@@ -19,7 +19,10 @@ def judge_plans(
     plans: tuple[LaunchPlan, ...], subgraph: Subgraph, precision: Precision, source: str, tier: Tier
 ) -> Verdict | None:
     """Return the verdict on plans that break the contract or the precision policy; None where none does."""
-    undecided = open_dots(parse(source))
+    try:
+        undecided = open_dots(parse(source))
+    except Violation:  # the rules of the source are not applied
+        undecided = ()
     variants = dict(subgraph.variants)
     for plan in plans:
         for launch in plan.launches:

@@ -14,6 +14,7 @@ from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.interfaces import Backend, CompileJob, RunJob
 from mkevolve.verify.agenda import Agenda, Entry, Purpose, agenda, diagnosis, thinned
 from mkevolve.verify.compiled import judge_plans
+from mkevolve.verify.gates import Gate, Rules
 from mkevolve.verify.integrity import impostors
 from mkevolve.verify.judge import Judge
 from mkevolve.verify.references import References
@@ -22,6 +23,12 @@ from mkevolve.verify.static import check, tunables
 VERIFIER = "1"
 DEADLINE = {Tier.SCREEN: 60.0, Tier.ACCEPT: 300.0}  # seconds for all cases of a candidate
 COMPILE_DEADLINE = 10.0  # seconds a variant
+_COMPILES = {Status.STATIC_ERROR: Gate.DISPATCH, Status.WRONG_OUTPUT: Gate.OUTPUT}  # by what a child says
+_PLANS = {
+    Status.PRECISION_ERROR: Gate.PRECISION,
+    Status.WRONG_OUTPUT: Gate.OUTPUT,
+    Status.NO_EFFECT: Gate.NOOP,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +54,19 @@ class Finding:
 class Verifier:
     """Verifies candidates of any subgraph, in children of `backend`; judged in this process alone."""
 
-    def __init__(self, backend: Backend, chip: Chip, precision: Precision) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        chip: Chip,
+        precision: Precision,
+        *,
+        off: frozenset[Gate] = frozenset(),
+        deterministic: bool = True,
+    ) -> None:
         self._backend = backend
         self._chip = chip
         self._precision = precision
+        self._rules = Rules(off, deterministic)
         self._agendas: dict[tuple[int, Tier], tuple[References, Agenda]] = {}
 
     def verify(
@@ -74,18 +90,20 @@ class Verifier:
         configuration: Configuration,
         tier: Tier,
     ) -> Finding:
-        refused = check(source, subgraph) or _configuration_fault(source, configuration)
+        on = self._rules.on
+        broken = check(source, subgraph) if on(Gate.STATIC) else None
+        refused = broken or _configuration_fault(source, configuration, on(Gate.STATIC))
         if refused is not None:
             return Finding(replace(refused, tier=tier))
         variants = subgraph.variants if tier is Tier.ACCEPT else subgraph.variants[:1]
         deadline = COMPILE_DEADLINE * len(variants)
         job = CompileJob(source, configuration, tuple(map(_specs, variants)), self._chip, deadline)
         compiled = self._backend.compile(job)
-        if compiled.status is not Status.PASSED:
+        if compiled.status is not Status.PASSED and on(_COMPILES.get(compiled.status, Gate.COMPILE)):
             step = Step.STATIC if compiled.status is Status.STATIC_ERROR else Step.COMPILE
             return Finding(Verdict(compiled.status, step, tier, compiled.message))
         refused = judge_plans(compiled.plans, subgraph, self._precision, source, tier)
-        if refused is not None:
+        if refused is not None and on(_PLANS[refused.status]):
             return Finding(refused, compiled.plans)
         return self._run(references, source, configuration, tier, compiled.plans)
 
@@ -98,14 +116,19 @@ class Verifier:
         plans: tuple[LaunchPlan, ...],
     ) -> Finding:
         plan = self._agenda(references, tier)
-        if tier is Tier.SCREEN and len(plans[0].launches) == 1:
+        if tier is Tier.SCREEN and plans and len(plans[0].launches) == 1:
             plan = thinned(plan)
         cases = tuple(e.case for e in plan.entries)
-        results = self._backend.run(RunJob(source, configuration, cases, DEADLINE[tier]))
-        judge = Judge(plan, tier, plans[0])
+        job = RunJob(source, configuration, cases, DEADLINE[tier], self._rules.off)
+        results = self._backend.run(job)
+        judge = Judge(plan, tier, plans[0] if plans else None, self._rules)
         verdict = judge.verdict(results)
         if verdict.status is Status.WRONG_VALUE and judge.failed is not None:
             verdict = self._diagnosed(verdict, judge.failed, source, configuration)
+        missing = self._backend.protection.missing
+        if missing:
+            note = f"sandbox: not enforced here: {', '.join(missing)}"
+            verdict = replace(verdict, notes=(*verdict.notes, note))
         return Finding(verdict, plans, judge.traffic(results))
 
     def _agenda(self, references: References, tier: Tier) -> Agenda:
@@ -113,7 +136,7 @@ class Verifier:
         known = self._agendas.get(key)
         if known is None or known[0] is not references:
             references.under(self._precision)
-            made = agenda(references, tier)
+            made = agenda(references, tier, self._rules)
             values = [e.sample for e in made.entries if e.purpose is Purpose.VALUE]
             fooled = [impostors(s.activations, s.expected) for s in values]
             always = frozenset.intersection(*fooled) if fooled else frozenset()
@@ -129,8 +152,8 @@ class Verifier:
             return verdict
         entries = diagnosis(entry.sample)
         cases = tuple(e.case for e in entries)
-        results = self._backend.run(RunJob(source, configuration, cases, DEADLINE[Tier.SCREEN]))
-        found = Judge(Agenda(entries, ()), verdict.tier, None).verdict(results)
+        job = RunJob(source, configuration, cases, DEADLINE[Tier.SCREEN], self._rules.off)
+        found = Judge(Agenda(entries, ()), verdict.tier, None, self._rules).verdict(self._backend.run(job))
         if found.passed:
             message = "the result depends on the order of program instances: they race"
             return replace(verdict, status=Status.RACE, step=Step.INTEGRITY, message=message)
@@ -139,10 +162,10 @@ class Verifier:
         return verdict
 
 
-def _configuration_fault(source: str, configuration: Configuration) -> Verdict | None:
+def _configuration_fault(source: str, configuration: Configuration, strict: bool) -> Verdict | None:
     table = tunables(source)
     if isinstance(table, Verdict):
-        return table
+        return table if strict else None
     given = dict(configuration.settings)
     if set(given) != {name for name, _ in table}:
         message = f"the configuration ({configuration.text() or 'empty'}) does not fit TUNABLES"

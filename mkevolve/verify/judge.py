@@ -7,6 +7,7 @@ from mkevolve.data.plan import LaunchPlan
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.interfaces import CaseResult
 from mkevolve.verify.agenda import Agenda, Entry, Purpose
+from mkevolve.verify.gates import Gate, Rules
 from mkevolve.verify.integrity import same_bits, side_effect, without_launches
 from mkevolve.verify.numeric import Comparison, compare, shape_fault
 
@@ -16,6 +17,8 @@ _STEPS = {
     Status.INPUT_WRITTEN: Step.INTEGRITY,
     Status.STATE_CHANGED: Step.INTEGRITY,
 }
+_ALL = Rules()
+_EFFECTS = {Status.INPUT_WRITTEN: Gate.INPUT, Status.STATE_CHANGED: Gate.STATE}
 _BITWISE = {
     Purpose.REPEAT: (Status.NONDETERMINISTIC, "the same call gives another result"),
     Purpose.POISON: (
@@ -31,10 +34,11 @@ class Judge:
     After a refusal `failed` is the entry that decided.
     """
 
-    def __init__(self, agenda: Agenda, tier: Tier, plan: LaunchPlan | None) -> None:
+    def __init__(self, agenda: Agenda, tier: Tier, plan: LaunchPlan | None, rules: Rules = _ALL) -> None:
         self._agenda = agenda
         self._tier = tier
         self._plan = plan
+        self._rules = rules
         self._compared = 0
         self._cases = 0
         self._worst = Comparison(Status.PASSED, error=0.0, allowed=0.0)
@@ -49,7 +53,7 @@ class Judge:
             if refusal is not None:
                 self.failed = entry
                 return refusal
-        if self._compared == 0 and not self._empty():
+        if self._compared == 0 and self._rules.on(Gate.VALUE) and not self._empty():
             return self._refuse(None, Status.WRONG_VALUE, Step.NUMERIC, "nothing could be compared")
         evidence = Evidence(
             error=self._worst.error, allowed=self._worst.allowed, compared=self._compared, cases=self._cases
@@ -82,11 +86,11 @@ class Judge:
             prefix = "with launches disabled: " if entry.purpose is Purpose.NOOP else ""
             return self._refuse(entry, result.status, step, prefix + result.message)
         effect = side_effect(result)
-        if effect is not None:
+        if effect is not None and self._rules.on(_EFFECTS[effect[0]]):
             return self._refuse(entry, effect[0], Step.INTEGRITY, effect[1])
         specs = tuple(e.spec for e in entry.sample.expected)
         fault = shape_fault(result.outputs, specs) if specs else ""
-        if fault:
+        if fault and self._rules.on(Gate.OUTPUT):
             return self._refuse(entry, Status.WRONG_OUTPUT, Step.NUMERIC, fault)
         if entry.purpose is Purpose.NOOP:
             return self._noop(entry, result)
@@ -94,11 +98,12 @@ class Judge:
         return refusal or self._values(entry, result)
 
     def _values(self, entry: Entry, result: CaseResult) -> Verdict | None:
-        found = (
-            compare(result.outputs, entry.sample.expected, result.written) if entry.sample.expected else None
-        )
-        if found is None:
+        if not entry.sample.expected or not self._rules.on(Gate.VALUE):
             return None
+        shapes = [tuple(o.shape) for o in result.outputs]
+        if shapes != [e.spec.shape for e in entry.sample.expected]:
+            return None  # where the gate of outputs is off: no element is known to be another's
+        found = compare(result.outputs, entry.sample.expected, result.written)
         self._compared += found.compared
         if found.status is not Status.PASSED:
             return self._refuse(entry, found.status, Step.NUMERIC, found.message, found)
@@ -111,9 +116,12 @@ class Judge:
         where = same_bits(results[entry.same_as].outputs, result.outputs)
         if not where:
             return None
+        right = compare(result.outputs, entry.sample.expected, result.written).status is Status.PASSED
+        if right and not self._rules.deterministic:
+            return None
         if entry.purpose in _BITWISE:
             status, message = _BITWISE[entry.purpose]
-        elif compare(result.outputs, entry.sample.expected, result.written).status is Status.PASSED:
+        elif right:
             status = Status.NONDETERMINISTIC
             message = "the last bits depend on the order of program instances (a float atomic?)"
         else:
