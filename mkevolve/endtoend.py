@@ -19,7 +19,8 @@ from mkevolve.partition.execution import Fill, Tensors, execute, programs, refer
 from mkevolve.reference import run_graph_fp64
 from mkevolve.session import Session
 from mkevolve.verify.eager import run_eager
-from mkevolve.verify.numeric import compare, expect, shape_fault
+from mkevolve.verify.expected import expect
+from mkevolve.verify.numeric import compare, shape_fault
 
 T = TypeVar("T")
 

@@ -45,10 +45,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """Entries in the order in which they run; `notes` say what is not checked."""
+    """Entries in the order in which they run; `notes` say what is not checked.
+
+    `replaced` counts the draws that were no evidence and were drawn again.
+    """
 
     entries: tuple[Entry, ...]
     notes: tuple[str, ...]
+    replaced: int = 0
 
 
 def agenda(references: References, tier: Tier, rules: Rules = _ALL) -> Agenda:

@@ -6,7 +6,8 @@ from mkevolve.data.graph import TensorSpec
 from mkevolve.data.plan import LaunchPlan
 from mkevolve.data.verdict import Status
 from mkevolve.interfaces import CaseResult
-from mkevolve.verify.numeric import Expected, compare, shape_fault
+from mkevolve.verify.expected import Expected
+from mkevolve.verify.numeric import compare, shape_fault
 
 
 def side_effect(result: CaseResult) -> tuple[Status, str] | None:

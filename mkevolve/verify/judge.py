@@ -56,7 +56,11 @@ class Judge:
         if self._compared == 0 and self._rules.on(Gate.VALUE) and not self._empty():
             return self._refuse(None, Status.WRONG_VALUE, Step.NUMERIC, "nothing could be compared")
         evidence = Evidence(
-            error=self._worst.error, allowed=self._worst.allowed, compared=self._compared, cases=self._cases
+            error=self._worst.error,
+            allowed=self._worst.allowed,
+            compared=self._compared,
+            cases=self._cases,
+            replaced=self._agenda.replaced,
         )
         notes = (*self._agenda.notes, *self._sampled(results))
         if self._compared == 0:
@@ -144,6 +148,7 @@ class Judge:
         found: Comparison | None = None,
     ) -> Verdict:
         sample = entry.sample if entry is not None else None
+        difference = found.difference if found else None
         evidence = Evidence(
             variant=sample.variant if sample else None,
             distribution=sample.distribution.value if sample else None,
@@ -152,7 +157,12 @@ class Judge:
             allowed=found.allowed if found else None,
             compared=self._compared,
             cases=self._cases,
-            where=found.where if found else "",
+            where=difference.text if difference else "",
+            tensor=f"result {found.result}" if found and found.result is not None else "",
+            index=difference.index if difference else None,
+            share=difference.share if difference else None,
+            pattern=difference.pattern if difference else "",
+            replaced=self._agenda.replaced,
         )
         return Verdict(status, step, self._tier, message, evidence)
 

@@ -14,108 +14,28 @@ moves r by more than e is off, that counts as |e - r|: the case is ill-condition
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from mkevolve.data.graph import TensorSpec
 from mkevolve.data.verdict import Status
-from mkevolve.verify.forensics import describe
-
-FACTOR, NORM_FACTOR = 8.0, 4.0
-WIDENED = 4.0  # for a reference that was itself computed in float32
-BOUND = {"float64": 1e-13, "float32": 8e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-NORM_BOUND = {"float64": 1e-13, "float32": 4e-6, "float16": 2.0**-12, "bfloat16": 2.0**-9}
-CHUNK = 1 << 22  # elements compared at a time
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """One output: its reference, and how far from it eager is. `skip` marks what cannot be judged."""
-
-    spec: TensorSpec
-    reference: torch.Tensor
-    skip: torch.Tensor | None
-    error: float  # largest |e - r| / (|r| + rms(r))
-    norm_error: float  # rms(e - r) / rms(r)
-    rms: float  # of the finite reference
-    finite: float  # share of finite elements
-    constant: bool
-    widened: float = 1.0
-
-    @property
-    def allowed(self) -> float:
-        """What an element may be off by, relative to |r| + rms(r)."""
-        return (FACTOR * self.error + BOUND[self.spec.dtype]) * self.widened
-
-    @property
-    def norm_allowed(self) -> float:
-        """What the output may be off by on average, relative to rms(r)."""
-        return (NORM_FACTOR * self.norm_error + NORM_BOUND[self.spec.dtype]) * self.widened
+from mkevolve.verify.chunks import chunks
+from mkevolve.verify.expected import Expected, smallest
+from mkevolve.verify.forensics import Difference, describe
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found for all outputs of one case; `where` is for people."""
+    """What was found for all outputs of one case; where one is wrong, `result` is its number."""
 
     status: Status
     message: str = ""
     error: float | None = None
     allowed: float | None = None
     compared: int = 0
-    where: str = ""
-
-
-def expect(
-    wide: torch.Tensor, eager: torch.Tensor, spec: TensorSpec, near: torch.Tensor | None = None
-) -> Expected:
-    """Make the expectation of one output from its float64 reference and eager's result.
-
-    `near` is the reference of inputs that differ in the last bit of float32.
-    """
-    if not spec.is_float:
-        # A comparison of floats may fall differently in float64: those elements are not judged.
-        differs = wide != eager
-        values = eager.double() if eager.numel() else torch.zeros(0)
-        constant = bool((values == values.reshape(-1)[0]).all()) if values.numel() else True
-        skip = differs if bool(differs.any()) else None
-        return Expected(spec, eager, skip, 0.0, 0.0, 0.0, 1.0, constant)
-    limit = 0.9 * torch.finfo(eager.dtype).max
-    overflows = wide.isfinite() & (wide.abs() > limit)
-    agree = (wide.isnan() & eager.isnan()) | (wide == eager) | (wide.isfinite() & eager.isfinite())
-    skip = overflows | ~agree
-    judged = wide.isfinite() & ~skip
-    reference, off = wide[judged], (eager[judged].double() - wide[judged]).abs()
-    if reference.numel() == 0:
-        return Expected(spec, wide, skip if bool(skip.any()) else None, 0.0, 0.0, 0.0, 0.0, True)
-    if near is not None:
-        moved = (near[judged] - reference).abs()
-        off = torch.maximum(off, moved.nan_to_num(0.0, 0.0, 0.0))
-    spread = float(reference.max() - reference.min())
-    rms = float(reference.square().mean().sqrt())
-    size = reference.abs() + rms + _smallest(spec)
-    return Expected(
-        spec=spec,
-        reference=wide,
-        skip=skip if bool(skip.any()) else None,
-        error=float((off / size).max()),
-        norm_error=float(off.square().mean().sqrt()) / (rms + _smallest(spec)),
-        rms=rms,
-        finite=reference.numel() / wide.numel(),
-        constant=spread <= 1e-9 * float(reference.abs().max()),
-    )
-
-
-def tolerance(reference: torch.Tensor, spec: TensorSpec, small: Expected | None) -> Expected:
-    """An expectation around a float32 reference: eager's relative error is that of a smaller case."""
-    if not spec.is_float:
-        return expect(reference, reference, spec)
-    finite = reference.isfinite()
-    values = reference[finite] if not bool(finite.all()) else reference
-    rms = float(torch.linalg.vector_norm(values)) / math.sqrt(max(values.numel(), 1))
-    error, norm = (small.error, small.norm_error) if small is not None else (0.0, 0.0)
-    share = values.numel() / max(reference.numel(), 1)
-    return Expected(spec, reference, None, error, norm, rms, share, False, WIDENED)
+    result: int | None = None
+    difference: Difference | None = None
 
 
 def shape_fault(outputs: tuple[torch.Tensor, ...], expected: tuple[TensorSpec, ...]) -> str:
@@ -156,26 +76,38 @@ def compare(
         found = _compare(output, want, mask)
         compared += found.compared
         if found.status is not Status.PASSED:
-            wrong = wrong_elements(output, want, mask)
-            where = describe(output, want.reference, wrong)
-            return Comparison(
-                found.status, f"result {number}: {where}", found.error, found.allowed, compared, where
-            )
+            return _refused(number, output, want, mask, replace(found, compared=compared))
         if found.error is not None and found.error >= worst:
             worst, allowed = found.error, found.allowed or 0.0
     return Comparison(Status.PASSED, "", worst, allowed, compared)
 
 
-def wrong_elements(output: torch.Tensor, want: Expected, written: torch.Tensor | None) -> torch.Tensor:
-    """A boolean tensor of the elements that are not as expected; all judged ones where none stands out."""
-    judged = torch.ones(want.spec.shape, dtype=torch.bool) if written is None else written
-    if want.skip is not None:
-        judged = judged & ~want.skip
+def _refused(
+    number: int, output: torch.Tensor, want: Expected, written: torch.Tensor | None, found: Comparison
+) -> Comparison:
+    wrong, judged = wrong_elements(output, want, written)
+    stands_out = bool(wrong.any())
+    if not stands_out:
+        wrong = judged if judged is not None else torch.ones(want.spec.shape, dtype=torch.bool)
+    difference = describe(output, want.reference, wrong, judged)
+    text = difference.text
+    if not stands_out:  # the norm decided
+        text = f"off by {found.error:.2g} of its rms everywhere, allowed {found.allowed:.2g}; {text}"
+    return replace(found, message=f"result {number}: {text}", result=number, difference=difference)
+
+
+def wrong_elements(
+    output: torch.Tensor, want: Expected, written: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Boolean tensors: the elements that are not as expected, and those that are judged (None = all)."""
+    judged = written if want.skip is None else ~want.skip if written is None else written & ~want.skip
     wrong = torch.zeros(want.spec.shape, dtype=torch.bool)
     limit = want.allowed if want.spec.is_float else 0.0
-    for index in _chunks(want.spec.shape):
-        wrong[index] = (_over(output[index], want.reference[index], want) > limit) & judged[index]
-    return wrong if bool(wrong.any()) else judged
+    for index in chunks(want.spec.shape):
+        wrong[index] = _over(output[index], want.reference[index], want) > limit
+        if judged is not None:
+            wrong[index] &= judged[index]
+    return wrong, judged
 
 
 def _compare(output: torch.Tensor, want: Expected, written: torch.Tensor | None) -> Comparison:
@@ -191,7 +123,7 @@ def _compare(output: torch.Tensor, want: Expected, written: torch.Tensor | None)
             square += float(off.square().sum())
     if not want.spec.is_float:
         return Comparison(Status.WRONG_VALUE if worst else Status.PASSED, "", worst, 0.0, compared)
-    norm = math.sqrt(square / finite) / (want.rms + _smallest(want.spec)) if finite else 0.0
+    norm = math.sqrt(square / finite) / (want.rms + smallest(want.spec)) if finite else 0.0
     if worst > want.allowed:
         return Comparison(Status.WRONG_VALUE, "", worst, want.allowed, compared)
     # The mean over a few sampled elements is not that over all.
@@ -207,8 +139,8 @@ def _over(given: torch.Tensor, reference: torch.Tensor, want: Expected) -> torch
         return torch.where(given == reference, 0.0, float("inf"))
     given, wanted = given.double(), reference.double()
     # Results below the smallest normal may be flushed to zero.
-    off = ((given - wanted).abs() - _smallest(want.spec)).clamp_(min=0.0)
-    over = off / (wanted.abs() + want.rms + _smallest(want.spec))
+    off = ((given - wanted).abs() - smallest(want.spec)).clamp_(min=0.0)
+    over = off / (wanted.abs() + want.rms + smallest(want.spec))
     special = ~(given.isfinite() & wanted.isfinite())
     same = (given == wanted) | (given.isnan() & wanted.isnan())
     return torch.where(special, torch.where(same, 0.0, float("inf")), over)
@@ -222,24 +154,9 @@ def _pairs(
     if written is not None:  # a few elements of a large tensor
         output, reference = output[written], reference[written]
         skip = None if skip is None else skip[written]
-    for index in _chunks(tuple(output.shape)):
+    for index in chunks(tuple(output.shape)):
         if skip is None:
             yield output[index], reference[index]
         else:
             judged = ~skip[index]
             yield output[index][judged], reference[index][judged]
-
-
-def _smallest(spec: TensorSpec) -> float:
-    """The smallest normal number; the smallest of all for float16, whose subnormals no device flushes."""
-    info = torch.finfo(getattr(torch, spec.dtype))
-    return float(info.smallest_normal) * (float(info.eps) if spec.dtype == "float16" else 1.0)
-
-
-def _chunks(shape: tuple[int, ...]) -> list[slice | tuple[slice, ...]]:
-    """Slices of the first axis of at most `CHUNK` elements, where it can be cut that fine."""
-    if not shape:
-        return [()]
-    row = math.prod(shape[1:])
-    step = max(1, CHUNK // max(row, 1))
-    return [slice(start, start + step) for start in range(0, shape[0], step)]

@@ -14,7 +14,8 @@ from mkevolve.data.verdict import Status
 from mkevolve.reference import run_graph, run_graph_fp64
 from mkevolve.verify.cases import Distribution, draw
 from mkevolve.verify.eager import run_eager
-from mkevolve.verify.numeric import Expected, compare, expect, tolerance
+from mkevolve.verify.expected import Expected, expect, tolerance
+from mkevolve.verify.numeric import compare
 from mkevolve.verify.observe import Observation
 from mkevolve.verify.work import flops, in_float32, peak_bytes
 

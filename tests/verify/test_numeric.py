@@ -5,7 +5,8 @@ import torch
 
 from mkevolve.data.graph import TensorSpec
 from mkevolve.data.verdict import Status
-from mkevolve.verify.numeric import compare, expect, shape_fault, tolerance
+from mkevolve.verify.expected import expect, tolerance
+from mkevolve.verify.numeric import compare, shape_fault
 
 
 def spec(*shape, dtype="float32"):
@@ -52,8 +53,8 @@ def test_one_wrong_element_is_found_and_named(wide):
     given[2, 3, 4] += 1e-3
     found = compare((given,), (expected(wide),))
     assert found.status is Status.WRONG_VALUE
-    assert "1 of 480 elements" in found.where
-    assert "[2, 3, 4]" in found.where
+    assert "1 of 480 elements" in found.message
+    assert "[2, 3, 4]" in found.message
 
 
 def test_only_written_elements_are_compared(wide):
@@ -132,11 +133,11 @@ def test_empty_outputs_compare_nothing():
 
 
 def test_large_tensors_are_compared_in_pieces(wide, monkeypatch):
-    monkeypatch.setattr("mkevolve.verify.numeric.CHUNK", 100)
+    monkeypatch.setattr("mkevolve.verify.chunks.CHUNK", 100)
     given = wide.float()
     assert compare((given,), (expected(wide),)).compared == wide.numel()
     given[5, 7, 9] = 3.0
-    assert "[5, 7, 9]" in compare((given,), (expected(wide),)).where
+    assert "[5, 7, 9]" in compare((given,), (expected(wide),)).message
 
 
 @pytest.mark.parametrize(
@@ -187,11 +188,11 @@ def _frame(r):
 @pytest.mark.parametrize("name", PATTERNS)
 def test_pattern_is_named(wide, name):
     found = compare((PATTERNS[name](wide).float(),), (expected(wide),))
-    assert name in found.where
+    assert name in found.message
 
 
 def test_transposed_is_named():
     torch.manual_seed(0)
     wide = torch.randn(4, 7, 7, dtype=torch.float64)
     found = compare((wide.transpose(1, 2).float().contiguous(),), (expected(wide),))
-    assert "transposed (axes 1 and 2)" in found.where
+    assert "transposed (axes 1 and 2)" in found.message
