@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from mkevolve.data.activity import Activity
 from mkevolve.data.candidate import Candidate, Configuration
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
@@ -94,6 +95,7 @@ class CaseResult:
     None =
     all) marks the elements that were stored, where only some instances ran. `inputs_changed` names inputs
     whose bytes differ after the call (`x0`, `q1`); `state_changed` names global torch state.
+    `activities` is what ran on a device, by name: launches, or where profiled all that the device did.
     """
 
     status: Status
@@ -105,6 +107,7 @@ class CaseResult:
     traffic: tuple[Traffic, ...] = ()
     launches: int = 0
     seconds: float = 0.0
+    activities: tuple[Activity, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class RunJob:
     cases: tuple[Case, ...]
     deadline: float = 60.0  # seconds for the whole job
     off: frozenset[Gate] = frozenset()  # gates that the child does not enforce
+    profile: bool = False  # on a device: time every kernel that runs, with nothing of ours around the call
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,12 @@ class Protection:
 
 
 class Backend(ABC):
-    """Runs candidate code in children; never in this process."""
+    """Runs candidate code in children; never in this process.
+
+    `on_device` says that candidates run on the chip itself: whole launches, in no chosen order.
+    """
+
+    on_device: ClassVar[bool] = False
 
     @property
     def protection(self) -> Protection:

@@ -29,6 +29,7 @@ from mkevolve.backends.wire import (
     unpack,
     write_frame,
 )
+from mkevolve.data.activity import Activity
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.codec import Json, decode, encode
 from mkevolve.data.gates import Gate
@@ -77,6 +78,7 @@ class _PlainResult:
     traffic: tuple[Traffic, ...]
     launches: int
     seconds: float
+    activities: tuple[Activity, ...]
 
 
 def serve(order: Order, pipe: int) -> NoReturn:

@@ -22,6 +22,8 @@ class Status(StrEnum):
     RACE = "race"  # program instances in another order give another result
     NO_EFFECT = "no_effect"  # right with launches disabled, or an input that matters is ignored
     STATE_CHANGED = "state_changed"  # global torch state
+    FOREIGN_KERNEL = "foreign_kernel"  # a device ran what the launch plan does not hold
+    IMPOSSIBLE = "impossible"  # measured faster than the chip can be
 
 
 class Step(StrEnum):

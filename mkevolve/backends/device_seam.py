@@ -1,0 +1,92 @@
+"""Beside `seam.py` the only module that touches private Triton names: the launcher that Triton calls on a
+device, and what a process needs so that its forked children launch quickly. Seen to work on Triton 3.6.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from triton import knobs
+from triton.backends.nvidia.driver import CudaDriver, CudaLauncher
+from triton.runtime import driver
+
+from mkevolve.backends import seam
+
+Watch = Callable[[str, tuple[int, int, int], int], bool]
+_GROUP = "__grp__"  # Triton's list of the files of one binary, by absolute path
+
+_watch: Watch | None = None
+
+
+class _Launcher:
+    """What Triton calls to launch one compiled kernel; it asks the watch first."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self._name = str(metadata.name)
+        self._launch = CudaLauncher(source, metadata)
+
+    def __call__(self, x: int, y: int, z: int, stream: int, *rest: Any) -> None:
+        if _watch is None or _watch(self._name, (x, y, z), stream):
+            self._launch(x, y, z, stream, *rest)
+
+
+def preload() -> None:
+    """Load Triton's driver stub and warm its compiler, without initialising CUDA: the process will fork."""
+    seam.warm()
+    made = CudaDriver()  # `driver.active` would ask torch whether there is a device, which initialises CUDA
+    made.launcher_cls = _Launcher
+    driver.set_active(made)
+
+
+def build_launchers() -> None:
+    """From now on build the launcher stub of each kernel that is compiled in this process or a child.
+
+    Where the stub is generated code (Triton up to 3.6), a child on the device that may execute nothing finds
+    it in the cache together with the kernel.
+    """
+
+    def compiled(*, src: Any, metadata: dict[str, Any], **_: Any) -> None:
+        CudaLauncher(src, SimpleNamespace(**metadata))
+
+    before = driver._active
+    driver.set_active(CudaDriver())  # newer launchers take theirs from the active driver
+    driver._active = before
+    knobs.compilation.listener = compiled
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """While active, `watch(kernel, grid, stream)` is asked before every launch, and False skips it."""
+    global _watch  # Triton makes launchers itself, so they have no other way to know of the call they serve
+    _watch = watch
+    try:
+        yield
+    finally:
+        _watch = None
+
+
+def use_cache(folder: Path) -> None:
+    """Have Triton look for compiled kernels in a folder."""
+    knobs.cache.dir = str(folder)
+
+
+def move_cache(source: Path, target: Path) -> None:
+    """Move a Triton cache that a child has written; what is no plain file two levels down stays behind."""
+    for group in source.iterdir() if source.is_dir() else ():
+        if not group.is_dir() or group.is_symlink():
+            continue
+        into = target / group.name
+        into.mkdir(parents=True, exist_ok=True)
+        for file in group.iterdir():
+            if not file.is_file() or file.is_symlink():
+                continue
+            if file.name.startswith(_GROUP):
+                listed = json.loads(file.read_text())["child_paths"]
+                text = json.dumps({"child_paths": {n: str(into / Path(p).name) for n, p in listed.items()}})
+                (into / file.name).write_text(text)
+            else:
+                os.replace(file, into / file.name)

@@ -1,0 +1,122 @@
+"""The device's memory is checked here on the CPU: it asks nothing of a device."""
+
+import pytest
+import torch
+
+from mkevolve.backends.device_memory import DeviceMemory, first_difference, flat_bytes, poison_word, to_host
+
+DTYPES = [
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.complex64,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+]  # fmt: skip
+
+
+@pytest.fixture
+def memory() -> DeviceMemory:
+    return DeviceMemory(0, "cpu")
+
+
+def beyond(tensor: torch.Tensor, at: int) -> torch.Tensor:
+    """The element `at` of a placed tensor's storage, which may lie outside the tensor."""
+    return tensor.as_strided((1,), (1,), tensor.storage_offset() + at)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inputs_keep_bytes_and_strides(memory, dtype):
+    given = torch.arange(12).reshape(3, 4).to(dtype).t()
+    placed = memory.place("x0", given)
+    assert (placed.shape, placed.stride(), placed.dtype) == (given.shape, given.stride(), dtype)
+    assert torch.equal(flat_bytes(placed), flat_bytes(given))
+    assert placed.data_ptr() != given.data_ptr()
+    assert memory.inputs_changed() == ()
+    assert memory.damaged() == ()
+    flat_bytes(placed)[5:6].fill_(199)
+    assert memory.inputs_changed() == ("x0",)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pattern", [0, 1])
+def test_allocations_are_poison_and_their_margins_are_watched(dtype, pattern):
+    memory = DeviceMemory(pattern, "cpu")
+    made = memory.allocate(torch.zeros(5, 3, dtype=dtype), filled=False)
+    filled = memory.allocate(torch.ones(4, dtype=dtype), filled=True)
+    word, width = poison_word(dtype, pattern)
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
+    assert (flat_bytes(made).view(words) == word).all()
+    assert torch.equal(flat_bytes(filled), flat_bytes(torch.ones(4, dtype=dtype)))
+    assert memory.damaged() == ()
+    flat_bytes(beyond(made, 15)).fill_(0x55)
+    flat_bytes(beyond(filled, -2)).fill_(0x55)
+    assert memory.damaged() == ("t0 (element 15 of 15)", "t1 (element -2 of 4)")
+
+
+def test_the_two_patterns_differ():
+    assert all(poison_word(dtype, 0) != poison_word(dtype, 1) for dtype in DTYPES)
+
+
+def test_the_nearest_stray_store_is_named(memory):
+    made = memory.allocate(torch.zeros(8), filled=True)
+    for at in (-40, 9, 30):
+        beyond(made, at).fill_(1.0)
+    assert memory.damaged() == ("t0 (element 9 of 8)",)
+
+
+def test_margins_grow_with_the_tensor(memory):
+    rows = memory.allocate(torch.zeros(64, 1024), filled=True)
+    beyond(rows, 64 * 1024 + 20 * 1024).fill_(1.0)  # twenty rows too far
+    assert memory.damaged() == (f"t0 (element {84 * 1024} of {64 * 1024})",)
+
+
+def test_a_misaligned_input_stays_misaligned(memory):
+    placed = memory.place("q0", torch.arange(6.0), skew=4)
+    other = memory.place("q1", torch.arange(6.0))
+    assert (placed.data_ptr() - other.data_ptr()) % 16 == 4
+    assert torch.equal(placed, other)
+    beyond(placed, -1).fill_(7.0)
+    assert memory.damaged() == ("q0 (element -1 of 6)",)
+
+
+def test_the_region_of_a_view_is_found(memory):
+    given = memory.place("x0", torch.zeros(4, 4))
+    made = memory.allocate(torch.zeros(4, 4), filled=False)
+    found = memory.find(made[2:, 1:])
+    assert found is not None
+    assert (found.name, found.source) == ("t0", None)
+    assert memory.find(given.t()).name == "x0"
+    assert memory.find(torch.zeros(3)) is None
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), ()])
+def test_empty_and_scalar_tensors(memory, shape):
+    placed = memory.place("x0", torch.ones(shape))
+    assert torch.equal(placed, torch.ones(shape))
+    assert torch.equal(to_host(placed), torch.ones(shape))
+    assert memory.damaged() == memory.inputs_changed() == ()
+
+
+def test_nan_inputs_are_compared_by_their_bits(memory):
+    memory.place("x0", torch.full((4,), float("nan")))
+    assert memory.inputs_changed() == ()
+
+
+def test_first_difference_is_one_of_bits():
+    one = torch.zeros(3, 4).t()
+    assert first_difference(one, one.clone(memory_format=torch.preserve_format)) is None
+    other = one.clone()
+    other[2, 1] = -0.0
+    assert first_difference(one, other) == (2, 1)
+    nan = torch.full((2,), float("nan"))
+    assert first_difference(nan, nan.clone()) is None
+    assert first_difference(torch.tensor(1.0), torch.tensor(2.0)) == ()
+    assert first_difference(torch.zeros(0), torch.zeros(0)) is None
+    assert first_difference(torch.zeros(2, dtype=torch.complex64), torch.tensor([0, 1j])) == (1,)
+
+
+def test_a_copy_for_the_host_has_storage_of_its_own():
+    base = torch.arange(24.0).reshape(4, 6)
+    view = base[1:, ::2]
+    copy = to_host(view)
+    assert torch.equal(copy, view)
+    assert copy.stride() == view.stride()
+    base.zero_()
+    assert copy[0, 0] == 6.0
