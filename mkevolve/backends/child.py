@@ -224,8 +224,7 @@ def case_frame(result: CaseResult) -> Frame:
         return Frame({"case": plain, "specs": specs}, payload)
     sparse, parts = [], []
     for output, written in zip(result.outputs, result.written, strict=True):
-        at = written.nonzero(as_tuple=True)
-        parts += [torch.stack(at) if at else written.nonzero(), output[written]]
+        parts += [written.nonzero().t().contiguous(), output[written]]
         sparse.append(encoded_spec(output))
     specs, payload = pack(parts)
     return Frame({"case": plain, "specs": specs, "sparse": sparse}, payload)

@@ -115,8 +115,9 @@ def scattered(
             flat = torch.zeros(_extent(spec.shape, spec.stride), dtype=getattr(torch, spec.dtype))
             output = flat.as_strided(spec.shape, spec.stride)
             mask = torch.zeros(spec.shape, dtype=torch.bool)
-            output[tuple(at)] = values
-            mask[tuple(at)] = True
+            if values.numel():  # a tensor without axes has one element at the index ()
+                output[tuple(at)] = values
+                mask[tuple(at)] = True
             outputs.append(output)
             masks.append(mask)
     except (ValueError, RuntimeError, IndexError, AttributeError) as error:
