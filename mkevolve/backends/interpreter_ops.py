@@ -4,7 +4,6 @@ Values of type bfloat16 are float32 arrays rounded after each operation (`numeri
 of `triton.runtime.interpreter`; loaded in interpreter children only.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +63,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
     def _load(self, ptrs: Handle, mask: Data | None, other: Handle | None) -> Handle:
         element = ptrs.get_element_ty()
         stored = storage(element)
-        self.observer.touch("load", ptrs.data, mask, stored.itemsize)
+        within = self.observer.touch("load", ptrs.data, mask, stored.itemsize)
         if other is not None:
             fill = bf16_bits(other.data) if element == tl.bfloat16 else other.data
         elif mask is not None:  # undefined on a device
@@ -73,6 +72,9 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
             fill = np.zeros(ptrs.data.shape, stored)
         if mask is None:
             mask = np.ones(ptrs.data.shape, np.bool_)
+        if within is not None:
+            mask, stray = mask & within, self._undefined(element, stored)
+            fill = np.where(within, fill, stray).astype(fill.dtype)
         data = interpreter._interpreter.load(ptrs.data, mask, fill, stored)
         if element == tl.bfloat16:
             data = bf16_values(data)
@@ -93,9 +95,11 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
     def _store(self, ptrs: Handle, value: Handle, mask: Data | None) -> None:
         element = ptrs.get_element_ty()
         data = bf16_bits(value.data) if element == tl.bfloat16 else value.data
-        self.observer.touch("store", ptrs.data, mask, data.itemsize)
+        within = self.observer.touch("store", ptrs.data, mask, data.itemsize)
         if mask is None:
             mask = np.ones(ptrs.data.shape, np.bool_)
+        if within is not None:
+            mask = mask & within
         interpreter._interpreter.store(ptrs.data, data, mask)
 
     def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
@@ -182,10 +186,6 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         self.observer.work(_COSTS.get(op, (1, 0)), data.size)
         return interpreter.TensorHandle(data, arg.dtype.scalar)
 
-    # maxnum drops NaN, as the device does; the interpreter's own keeps it and hides a wrong ReLU
-    create_maxnumf = functools.partialmethod(binary_op, op=np.fmax)
-    create_minnumf = functools.partialmethod(binary_op, op=np.fmin)
-
     def create_fabs(self, arg: Handle) -> Handle:
         return self.unary_op(arg, np.abs)
 
@@ -225,7 +225,9 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         element = ptr.get_element_ty()
-        self.observer.touch("atomic", ptr.data, None, storage(element).itemsize)
+        within = self.observer.touch("atomic", ptr.data, None, storage(element).itemsize)
+        if within is not None and not within.all():  # this atomic takes no mask
+            return interpreter.TensorHandle(np.zeros_like(val.data), element)
         if not element.is_floating() or element.primitive_bitwidth != 16:
             return super().create_atomic_cas(ptr, cmp, val, sem, scope)
         mask = np.ones(ptr.data.shape, np.bool_)
@@ -240,7 +242,9 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         self, rmw: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any
     ) -> Handle:
         element = ptr.get_element_ty()
-        self.observer.touch("atomic", ptr.data, mask.data, storage(element).itemsize)
+        within = self.observer.touch("atomic", ptr.data, mask.data, storage(element).itemsize)
+        if within is not None:
+            mask = interpreter.TensorHandle(mask.data & within, tl.int1)
         if not element.is_floating() or element.primitive_bitwidth != 16:
             return super().create_atomic_rmw(rmw, ptr, val, mask, sem, scope)
         ops = interpreter._ir.ATOMIC_OP

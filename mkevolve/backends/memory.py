@@ -8,30 +8,49 @@ import numpy.typing as npt
 import torch
 
 from mkevolve.backends.numerics import poison
+from mkevolve.backends.pages import Pages
 
 Bytes = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.uint64]
 
 MARGIN = 4096  # poisoned bytes on each side; a multiple of every alignment that kernels assume
 _APART = 1 << 26  # most bytes of address space kept free on each side: strays must not land in another tensor
+_ALIGNMENT = 256
+_SLIDES = 7  # places that a tensor of the same size takes in turn
 
 
 class OutOfBoundsError(Exception):
-    """An address outside every tensor that the candidate was given or allocated."""
+    """An address outside every tensor that the candidate was given or allocated.
+
+    `tensor` is the nearest one, `index` the element of it, counted in memory from its first; `program` is
+    the program instance, once known.
+    """
+
+    def __init__(self, message: str, tensor: str = "", index: int | None = None) -> None:
+        super().__init__(message)
+        self.tensor = tensor
+        self.index = index
+        self.program: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        where = f" (program {self.program})" if self.program is not None else ""
+        return super().__str__() + where
 
 
 @dataclass(slots=True)
 class Region:
-    """The storage of one tensor. `source` holds the bytes an input must keep; None for allocations.
+    """The storage of one tensor. `source` holds the bytes that an input must keep; None for allocations.
 
     `written` marks the first byte of each stored element once `Memory.track` is set.
     """
 
     name: str
+    like: torch.Tensor  # of its shape, strides and dtype; on no memory
+    pages: Pages
     raw: Bytes  # margin, data, margin
     size: int
     margin: Bytes
-    source: torch.Tensor | None = None
+    source: Bytes | None = None
     start: int = 0
     written: npt.NDArray[np.bool_] | None = None
     partial: bool = field(default=False)  # a launch that ran only some programs stored here
@@ -48,9 +67,21 @@ class Region:
         low, high = self.raw[:MARGIN], self.raw[MARGIN + self.size :]
         return bool((low == self.margin).all() and (high == self.margin).all())
 
-    def changed(self) -> bool:
-        """Whether an input's bytes differ from what was placed."""
-        return self.source is not None and not np.array_equal(self.data, flat_bytes(self.source))
+    def change(self) -> int | None:
+        """The first byte of an input that differs from what was placed; None where none does."""
+        if self.source is None or np.array_equal(self.data, self.source):
+            return None
+        return int(np.flatnonzero(self.data != self.source)[0])
+
+    def index(self, byte: int) -> tuple[int, ...]:
+        """The index of the element that holds a byte; of the nearest before it where that is a gap."""
+        left, found = byte // self.like.element_size(), [0] * self.like.dim()
+        strides = self.like.stride()
+        for axis in sorted(range(self.like.dim()), key=lambda a: -strides[a]):
+            if strides[axis]:
+                found[axis] = min(left // strides[axis], self.like.shape[axis] - 1)
+                left -= found[axis] * strides[axis]
+        return tuple(found)
 
 
 def extent(tensor: torch.Tensor) -> int:
@@ -89,18 +120,41 @@ def _spoil(target: Bytes, tensor: torch.Tensor, pattern: int) -> None:
 
 
 class Memory:
-    """Every tensor of one call. `track` asks for maps of the stored elements."""
+    """Every tensor of one call. `track` asks for maps of the stored elements.
 
-    def __init__(self, pattern: int, track: bool) -> None:
+    `serial` numbers the calls of a process: tensors of the same sizes lie where they lay before in every
+    second call, and elsewhere in the others, so that content and address vary apart from each other.
+    """
+
+    def __init__(self, pattern: int, track: bool, serial: int = 0) -> None:
         self.pattern = pattern
         self.track = track
         self.sampled = False  # some launch ran only some of its programs
         self.regions: list[Region] = []
+        self._slide = serial // 2 % _SLIDES * _ALIGNMENT
         self._starts: list[int] = []
+        self._shut = False
+
+    def shut(self) -> None:
+        """Let nobody touch any tensor, those to come included, until `open`."""
+        self._shut = True
+        for region in self.regions:
+            region.pages.shut()
+
+    def open(self) -> None:
+        self._shut = False
+        for region in self.regions:
+            region.pages.open()
 
     def place(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of an input between margins; `inputs_changed` compares it with the original."""
-        return self._region(name, tensor, flat_bytes(tensor), tensor)
+        """Return a copy of an input between margins; gaps between its elements hold poison.
+
+        `changes` compares it with the original.
+        """
+        content = flat_bytes(tensor)
+        if content.size > tensor.numel() * tensor.element_size():
+            content = _with_gaps(tensor, self.pattern)
+        return self._region(name, tensor, content, content)
 
     def allocate(self, tensor: torch.Tensor, filled: bool) -> torch.Tensor:
         """Return a tensor like `tensor`: its values where `filled`, poison otherwise."""
@@ -109,12 +163,13 @@ class Memory:
         return self._region(name, tensor, content, None)
 
     def _region(
-        self, name: str, like: torch.Tensor, content: Bytes | None, source: torch.Tensor | None
+        self, name: str, like: torch.Tensor, content: Bytes | None, source: Bytes | None
     ) -> torch.Tensor:
         size = extent(like) * like.element_size()
         apart = min(size, _APART)
-        raw = np.empty(size + 2 * (MARGIN + apart) + 256, dtype=np.uint8)[apart:]
-        raw = raw[-raw.ctypes.data % 256 :][: size + 2 * MARGIN]
+        pages = Pages(size + 2 * (MARGIN + apart) + _SLIDES * _ALIGNMENT)
+        begin = apart - apart % _ALIGNMENT + self._slide
+        raw = pages.bytes[begin : begin + size + 2 * MARGIN]
         margin = raw[:MARGIN]
         _spoil(margin, like, self.pattern)
         margin = margin.copy()
@@ -124,9 +179,12 @@ class Memory:
             _spoil(data, like, self.pattern)
         else:
             data[:] = content
-        region = Region(name, raw, size, margin, source, raw.ctypes.data + MARGIN)
+        shadow = torch.empty_strided(tuple(like.shape), like.stride(), dtype=like.dtype, device="meta")
+        region = Region(name, shadow, pages, raw, size, margin, source, raw.ctypes.data + MARGIN)
         if self.track:
             region.written = np.zeros(size, dtype=np.bool_)
+        if self._shut:
+            pages.shut()
         at = bisect.bisect(self._starts, region.start)
         self._starts.insert(at, region.start)
         self.regions.insert(at, region)
@@ -155,25 +213,40 @@ class Memory:
             low = int(left.min())
             region = self._at(low)
             if region is None or low + itemsize > region.end:
-                raise OutOfBoundsError(self._explain(low, kind))
+                raise self._stray(low, itemsize, kind)
             inside = left <= np.uint64(region.end - itemsize)
             found.append((region, left[inside]))
             left = left[~inside]
         return found
 
-    def _explain(self, address: int, kind: str) -> str:
+    def within(self, addresses: Addresses, itemsize: int) -> npt.NDArray[np.bool_]:
+        """Which addresses of a block lie in a region; of the same shape."""
+        found = np.zeros(addresses.shape, dtype=np.bool_)
+        for region in self.regions:
+            if region.size >= itemsize:
+                first, last = np.uint64(region.start), np.uint64(region.end - itemsize)
+                found |= (addresses >= first) & (addresses <= last)
+        return found
+
+    def _stray(self, address: int, itemsize: int, kind: str) -> OutOfBoundsError:
         if not self.regions:
-            return f"{kind} at address {address:#x}, but there is no tensor"
+            return OutOfBoundsError(f"{kind} at address {address:#x}, but there is no tensor")
         near = min(self.regions, key=lambda r: max(r.start - address, address - r.end, 0))
-        return f"{kind} at byte {address - near.start} of {near.name}, which has {near.size} bytes"
+        width = near.like.element_size()
+        element, odd = divmod(address - near.start, width)
+        what = f"element {element}" + (f" and {odd} bytes" if odd else "")
+        much = "" if itemsize == width else f" of {itemsize} bytes"
+        message = f"{kind}{much} at {what} of {near.name}, which has {near.size // width} of {width} bytes"
+        return OutOfBoundsError(message, near.name, element)
 
     def damaged(self) -> tuple[str, ...]:
         """Names of the tensors whose margins were written."""
         return tuple(r.name for r in self.regions if not r.margins_intact())
 
-    def inputs_changed(self) -> tuple[str, ...]:
-        """Names of the inputs whose bytes differ from what was placed."""
-        return tuple(sorted(r.name for r in self.regions if r.changed()))
+    def changes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Inputs whose bytes differ from what was placed, gaps included, with the first element that does."""
+        found = ((r, r.change()) for r in self.regions)
+        return tuple(sorted((r.name, r.index(byte)) for r, byte in found if byte is not None))
 
     def mark_partial(self) -> None:
         """Remember that a launch ran only some of its programs: allocations may be incomplete."""
@@ -191,3 +264,15 @@ class Memory:
         strides = tuple(s * width for s in tensor.stride())
         flat = torch.from_numpy(region.written)
         return flat.as_strided(tuple(tensor.shape), strides, tensor.data_ptr() - region.start).clone()
+
+
+def _with_gaps(tensor: torch.Tensor, pattern: int) -> Bytes:
+    """The bytes that a tensor spans, with poison where it has no element."""
+    content = np.empty(extent(tensor) * tensor.element_size(), dtype=np.uint8)
+    _spoil(content, tensor, pattern)
+    once = tensor  # an element that several indices share, as `expand` makes them, is copied once
+    for axis, stride in enumerate(tensor.stride()):
+        once = once.narrow(axis, 0, 1) if stride == 0 else once
+    flat = torch.from_numpy(content).view(tensor.dtype)
+    flat.as_strided(tuple(once.shape), once.stride(), 0).copy_(once)
+    return content

@@ -16,19 +16,34 @@ class AbandonedError(Exception):
 
 
 class Observer:
-    """What watches a launch: the memory it may touch, and a counter while its programs are sampled."""
+    """What watches a launch: the memory it may touch, and a counter while its programs are sampled.
 
-    def __init__(self, memory: Memory | None) -> None:
+    Without `enforce` a stray load gets poison and a stray store goes nowhere.
+    """
+
+    def __init__(self, memory: Memory | None, enforce: bool = True) -> None:
         self.memory = memory
+        self.enforce = enforce
         self.counter: LaunchCounter | None = None
         self.counting = False
         self.sampled = False  # only some programs of this launch run
         self.tainted = False  # this program read what an unsampled program should have written
 
-    def touch(self, kind: str, pointers: Data, mask: Data | None, itemsize: int) -> None:
-        """Check one block access; raises `OutOfBoundsError`."""
+    def touch(self, kind: str, pointers: Data, mask: Data | None, itemsize: int) -> Data | None:
+        """Check one block access; raises `OutOfBoundsError`.
+
+        Returns which lanes may be accessed at all where strays are let go; None otherwise.
+        """
         if self.memory is None:  # a launch that is none of ours
-            return
+            return None
+        within = None
+        if not self.enforce:
+            within = self.memory.within(pointers, itemsize)
+            mask = within if mask is None else within & (mask != 0)
+        self._checked(kind, pointers, mask, itemsize, self.memory)
+        return within
+
+    def _checked(self, kind: str, pointers: Data, mask: Data | None, itemsize: int, memory: Memory) -> None:
         if mask is not None and mask.dtype != np.bool_:
             mask = mask.astype(np.bool_)  # `a & (row < m)` of a block and a scalar comes as integers
         whole = mask is None or bool(mask.all())
@@ -40,7 +55,7 @@ class Observer:
         if lanes.size == 0:
             return
         try:
-            found = self.memory.locate(lanes, itemsize, kind)
+            found = memory.locate(lanes, itemsize, kind)
         except OutOfBoundsError as error:
             if self.tainted:  # the address itself may come from a program that did not run
                 raise AbandonedError from error

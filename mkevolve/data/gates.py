@@ -8,6 +8,7 @@ class Gate(StrEnum):
 
     STATIC = "static"  # the rules of the source
     DISPATCH = "dispatch"  # torch calls of `run` seen when it is called: allocations and views only
+    HOST = "host"  # what `run` does between its launches touches no tensor's memory
     COMPILE = "compile"  # compiler errors and the chip's limits
     PRECISION = "precision"  # dots and accumulators against the policy
     OUTPUT = "output"  # number, type, shape, dtype, strides and sharing of the results

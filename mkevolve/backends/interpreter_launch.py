@@ -1,0 +1,143 @@
+"""Launches in the Triton interpreter: which program instances run, in which order, on which memory.
+
+Everything that a candidate launches comes through `GridExecutor.__call__`, which `install` replaces: a
+candidate has no name of its own for it. Loaded in interpreter children only.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton.runtime import interpreter
+
+from mkevolve.backends import interpreter_scans
+from mkevolve.backends.allocations import Allocations
+from mkevolve.backends.memory import Memory, OutOfBoundsError
+from mkevolve.backends.observer import AbandonedError, Observer
+from mkevolve.backends.sampling import choose, ordered
+from mkevolve.backends.traffic import LaunchCounter
+from mkevolve.data.gates import Gate
+from mkevolve.data.measurement import Traffic
+from mkevolve.interfaces import Case
+
+COUNTED = 16  # programs of a launch whose traffic is counted where all of them run
+
+IDLE = Observer(None)
+_plain_launch = interpreter.GridExecutor.__call__
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of `run`: its memory, what watches its torch calls, and its launches so far."""
+
+    case: Case
+    off: frozenset[Gate]
+    memory: Memory
+    watch: Allocations
+    launches: int = 0
+    traffic: list[Traffic] = field(default_factory=list)
+
+
+_active: Call | None = None
+
+
+def install() -> None:
+    """Take over the launches of this process."""
+    interpreter.GridExecutor.__call__ = _launch
+    interpreter.InterpretedFunction.__call__ = _call_device_function
+
+
+@contextmanager
+def activated(call: Call) -> Iterator[None]:
+    """Let launches belong to this call. Host code cannot touch the memory of its tensors meanwhile."""
+    global _active  # the patched interpreter has no other way to know which call it serves
+    _active = call
+    if Gate.HOST not in call.off:
+        call.memory.shut()
+    try:
+        with call.watch:
+            yield
+    finally:
+        _active = None
+        call.memory.open()
+
+
+def _launch(self: Any, *args: Any, **kwargs: Any) -> None:
+    """Takes the place of `GridExecutor.__call__`: runs the chosen program instances in the chosen order.
+
+    A launch outside a call of ours (in a process whose user has kernels too) runs as it would have.
+    """
+    call = _active
+    if call is None:
+        _plain_launch(self, *args, **kwargs)
+        return
+    names = [n for n in self.arg_names if n in kwargs]
+    bound = dict(zip(self.arg_names, args, strict=False)) | {n: kwargs[n] for n in names}
+    values = _bind(self, bound)
+    grid = self.grid(bound) if callable(self.grid) else self.grid
+    grid = tuple(int(g) for g in grid) + (1,) * (3 - len(grid))
+    call.launches += 1
+    if not call.case.launch or 0 in grid:
+        return
+    with _interpreting(call):
+        _interpret(self.fn, values, grid, call)
+
+
+@contextmanager
+def _interpreting(call: Call) -> Iterator[None]:
+    """The interpreter's own torch calls are none of the candidate's, and its accesses are allowed."""
+    call.watch.suspended = True
+    call.memory.open()
+    try:
+        yield
+    finally:
+        interpreter.interpreter_builder.observer = IDLE
+        interpreter_scans.watch(None)
+        call.watch.suspended = False
+        if Gate.HOST not in call.off:
+            call.memory.shut()
+
+
+def _bind(executor: Any, bound: dict[str, Any]) -> dict[str, Any]:
+    """The kernel's arguments as the interpreter wants them; defaults are left to Python."""
+    return {
+        name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
+        for name, value in bound.items()
+    }
+
+
+def _interpret(fn: Any, values: dict[str, Any], grid: tuple[int, ...], call: Call) -> None:
+    case, builder = call.case, interpreter.interpreter_builder
+    total = grid[0] * grid[1] * grid[2]
+    rng = random.Random(f"{case.seed}/{call.launches}")
+    chosen = choose(grid, case.instances, rng)
+    observer = builder.observer = Observer(call.memory, Gate.BOUNDS not in call.off)
+    builder.pattern = case.poison
+    interpreter_scans.watch(observer)
+    observer.sampled = len(chosen) < total
+    counter = observer.counter = LaunchCounter(fn.__name__, total)
+    builder.set_grid_dim(*grid)
+    for ran, instance in enumerate(ordered(chosen, case.order, rng)):
+        observer.tainted = False
+        builder.divided = ()
+        observer.counting = observer.sampled or ran < COUNTED
+        counter.program += observer.counting
+        place = (instance % grid[0], instance // grid[0] % grid[1], instance // (grid[0] * grid[1]))
+        builder.set_grid_idx(*place)
+        try:
+            with suppress(AbandonedError):
+                fn(**values)
+        except OutOfBoundsError as error:
+            error.program = place
+            raise
+    if observer.sampled:
+        call.memory.mark_partial()
+    call.traffic.append(counter.result())
+
+
+def _call_device_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Takes the place of `InterpretedFunction.__call__`: no patching, and exceptions keep their type."""
+    kwargs.pop("_semantic", None)
+    return self.rewrite()(*args, **kwargs)
