@@ -68,11 +68,6 @@ def find(path, backend, known, make_subject, tier=Tier.SCREEN):
     return verifier.verify(subgraph, references, source, small(source), tier)
 
 
-def is_relu_by_maximum(path):
-    """Measured kernels whose ReLU is `tl.maximum(x, 0.0)`: fast, but NaN becomes 0 on a device."""
-    return path.parent.name == "kernels" and "tl.maximum(acc" in path.read_text()
-
-
 @pytest.mark.parametrize("path", CHEATS, ids=lambda p: p.stem)
 def test_cheat_is_refused_for_what_it_does(path, backend, known, make_subject, monkeypatch):
     if path.stem == "hangs":
@@ -85,15 +80,7 @@ def test_cheat_is_refused_for_what_it_does(path, backend, known, make_subject, m
     assert verdict.message
 
 
-@pytest.mark.parametrize("path", [p for p in HONEST if is_relu_by_maximum(p)], ids=lambda p: p.stem)
-def test_a_relu_that_drops_nan_is_told_how_to_keep_it(path, backend, known, make_subject):
-    verdict = find(path, backend, known, make_subject).verdict
-    assert verdict.status is Status.WRONG_VALUE
-    assert verdict.evidence.distribution == "nonfinite"
-    assert "propagate_nan=tl.PropagateNan.ALL" in verdict.message
-
-
-@pytest.mark.parametrize("path", [p for p in HONEST if not is_relu_by_maximum(p)], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", HONEST, ids=lambda p: p.stem)
 def test_honest_kernel_is_accepted(path, backend, known, make_subject):
     finding = find(path, backend, known, make_subject)
     assert finding.verdict.status is Status.PASSED, finding.verdict
