@@ -12,6 +12,7 @@ from mkevolve.data.verdict import Tier
 from mkevolve.interfaces import Case, Order
 from mkevolve.verify.cases import Distribution
 from mkevolve.verify.gates import Gate, Rules
+from mkevolve.verify.integrity import impostors
 from mkevolve.verify.references import References, Sample
 from mkevolve.verify.work import flops
 
@@ -19,7 +20,9 @@ TARGET_INSTANCES = {Tier.SCREEN: 6, Tier.ACCEPT: 16}
 SCREEN_INSTANCES = 8  # of each launch in a re-drawn case; what the model really sends is run whole
 _COSTLY = 8.0  # a check variant with this much more work than the least gets the captured case only
 _ALL = Rules()
-_DRAWN = tuple(d for d in Distribution if d not in (Distribution.CAPTURED, Distribution.EMPHASIS))
+_OTHER = (Distribution.CAPTURED, Distribution.EMPHASIS, Distribution.CENTRED)
+_DRAWN = tuple(d for d in Distribution if d not in _OTHER)
+_CENTRED = 4  # draws that may show a trivial result
 
 
 class Purpose(StrEnum):
@@ -65,6 +68,9 @@ def agenda(references: References, tier: Tier, rules: Rules = _ALL) -> Agenda:
     entries += [_value(s) for s in influence.samples]
     notes += [f"{name} does not change the result" for name in influence.silent]
     values = [e.sample for e in entries if e.purpose is Purpose.VALUE]
+    telling, fooled = _telling(references, values)
+    entries += [_value(s) for s in telling]
+    notes += [f"{name} would pass every case" for name in sorted(fooled)]
     target, note = references.target()
     if note:
         notes.append(note)
@@ -76,7 +82,29 @@ def agenda(references: References, tier: Tier, rules: Rules = _ALL) -> Agenda:
         entries += [Entry(Purpose.NOOP, still, _case(still, launch=False, poison=p)) for p in (0, 1)]
     if not references.subgraph.checks:
         notes.append("verified at one size" + ("" if values else ", in sampled program instances only"))
-    return Agenda(tuple(entries), tuple(notes))
+    replaced = sum({s.key: s.replaced for s in values}.values())
+    return Agenda(tuple(entries), tuple(notes), replaced)
+
+
+def _telling(references: References, values: list[Sample]) -> tuple[list[Sample], frozenset[str]]:
+    """Samples that refuse the trivial results which pass all of `values`, and the results that none does."""
+    fooled: frozenset[str] | None = None
+    for sample in values:
+        fooled = _still_fooled(fooled, sample)
+    telling: list[Sample] = []
+    names = references.checks()
+    for seed in range(_CENTRED if fooled and names else 0):
+        drawn = references.sample(names[seed % len(names)], Distribution.CENTRED, seed)
+        left = fooled if drawn is None else _still_fooled(fooled, drawn)
+        if drawn is not None and left != fooled:
+            telling.append(drawn)
+            fooled = left
+    return telling, fooled or frozenset()
+
+
+def _still_fooled(fooled: frozenset[str] | None, sample: Sample) -> frozenset[str]:
+    found = impostors(sample.activations, sample.expected)
+    return found if fooled is None else fooled & found
 
 
 def thinned(plan: Agenda) -> Agenda:
@@ -160,8 +188,8 @@ def _again(sample: Sample, at: int, rules: Rules) -> Iterator[Entry]:
 
 def _first(references: References, name: str) -> Sample | None:
     """What the model really sends, or a draw around it where nothing was captured at these sizes."""
-    captured = references.sample(name, Distribution.CAPTURED)
-    return captured or references.sample(name, Distribution.REDRAW)
+    drawn = references.sample(name, Distribution.CAPTURED) or references.sample(name, Distribution.REDRAW)
+    return drawn or references.captured(name)
 
 
 def _cheap(references: References, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import torch
 
 from mkevolve.data.graph import Graph, InputKind, TensorSpec
 from mkevolve.verify.observe import Observation, Statistics, lay_out
+from mkevolve.verify.specials import Special, specials, spoil
 
 
 class Distribution(StrEnum):
@@ -14,7 +15,8 @@ class Distribution(StrEnum):
 
     What each is for: LARGE a softmax without its maximum, TINY a wrong or missing epsilon, OFFSET a one-pass
     variance, ZEROS and CONSTANT_ROWS a division by what vanishes, NONFINITE dropped NaN and infinities.
-    EMPHASIS is REDRAW with one input made larger, until leaving it out would show.
+    EMPHASIS is REDRAW with one input changed until leaving it out would show, CENTRED ignores the sign that
+    was seen and the share of zeros: for where a trivial result (the input itself) passes everything else.
     """
 
     CAPTURED = "captured"
@@ -26,6 +28,7 @@ class Distribution(StrEnum):
     OFFSET = "offset"
     NONFINITE = "nonfinite"
     EMPHASIS = "emphasis"
+    CENTRED = "centred"
 
 
 _LARGE, _TINY = 100.0, 1e-4  # root mean square of an activation
@@ -47,7 +50,9 @@ def draw(
     The same arguments give the same tensors. A later `attempt` draws less extreme values: it replaces a draw
     that was no evidence.
     """
-    if distribution is Distribution.CAPTURED and attempt == 0:
+    if distribution is Distribution.CAPTURED:
+        if attempt:
+            return None  # there is one
         seen = observation.activations(graph, variant)
         if seen is None:
             return None
@@ -55,14 +60,13 @@ def draw(
         return placed, _real(graph, observation)
     rng = torch.Generator().manual_seed(zlib.crc32(f"{seed}/{attempt}/{variant}/{distribution}".encode()))
     count = len(graph.activations)
-    if distribution is Distribution.NONFINITE and any("attention" in node.op for node in graph.nodes):
-        return None  # eager's own attention kernels disagree about NaN and infinite scores
+    put = specials(graph) if distribution is Distribution.NONFINITE else (Special.NONE,) * count
+    if put is None:
+        return None
     activations = []
     for at, given in enumerate(graph.activations):
         values = _activation(given.spec, observation, at, (distribution, attempt), rng)
-        if distribution is Distribution.NONFINITE and given.spec.is_float:
-            values = _with_specials(values, rng)
-        activations.append(lay_out(values, given.spec))
+        activations.append(lay_out(spoil(values, put[at], rng), given.spec))
     params = []
     for at, given in enumerate(graph.params):
         real, statistics = observation.params[at], observation.statistics[count + at]
@@ -84,8 +88,9 @@ def _activation(
     rng: torch.Generator,
 ) -> torch.Tensor:
     statistics = observation.statistics[at]
+    centred = how[0] is Distribution.CENTRED
     if spec.dtype == "bool":
-        return torch.rand(spec.shape, generator=rng) < statistics.mean
+        return torch.rand(spec.shape, generator=rng) < (0.5 if centred else statistics.mean)
     if not spec.is_float:
         low, high = int(statistics.low), int(statistics.high)
         return torch.randint(low, high + 1, spec.shape, generator=rng)
@@ -101,6 +106,8 @@ def _shaped(
     values = _normal(spec, statistics, rng)
     size = float(values.square().mean().sqrt()) if values.numel() else 1.0
     match distribution:
+        case Distribution.CENTRED:
+            return torch.randn(spec.shape, generator=rng) * max(size, 1.0)
         case Distribution.LARGE:
             return values * max(_LARGE / max(size, 1e-30), 1.0) / 8.0**attempt
         case Distribution.TINY:
@@ -143,14 +150,3 @@ def _resampled(spec: TensorSpec, observation: Observation, at: int, rng: torch.G
     pool = seen.reshape(-1).float()
     start = int(torch.randint(pool.numel(), (1,), generator=rng))
     return pool.roll(-start).repeat(-(-spec.numel // pool.numel()))[: spec.numel].reshape(spec.shape)
-
-
-def _with_specials(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """One NaN and both infinities, apart from each other and never in the first place."""
-    flat = values.reshape(-1).clone()
-    if flat.numel() < 8:
-        return values
-    third = flat.numel() // 3
-    for part, special in enumerate((float("nan"), float("inf"), float("-inf"))):
-        flat[part * third + int(torch.randint(1, third, (1,), generator=rng))] = special
-    return flat.reshape(values.shape)

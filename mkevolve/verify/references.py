@@ -2,7 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -15,23 +16,25 @@ from mkevolve.reference import run_graph, run_graph_fp64
 from mkevolve.verify.cases import Distribution, draw
 from mkevolve.verify.eager import run_eager
 from mkevolve.verify.expected import Expected, expect, tolerance
+from mkevolve.verify.influence import emphases
 from mkevolve.verify.numeric import compare
 from mkevolve.verify.observe import Observation
 from mkevolve.verify.work import flops, in_float32, peak_bytes
 
 _ATTEMPTS = 4
 _serial = itertools.count()  # observations differ between objects, so their inputs may not be shared
-_FACTORS = (1.0, 1e2, 1e4, 1e6)  # tried until an input shows
 _FP64_FLOPS, _FP64_BYTES = 1e9, 1e8  # three runs of the graph, and comparisons, take about a second
 _FP32_FLOPS, _FP32_BYTES = 1.5e11, 1.5e9
 _SMALL_FLOPS = 5e7  # a target that the interpreter can run whole
+_FINITE = 0.99  # share of a reference that must be finite
+_HARDLY_FINITE = 0.1  # where no draw is more finite
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One set of inputs and what is expected of it. Without `expected` there is nothing to compare with.
 
-    `key` is equal only for equal inputs.
+    `key` is equal only for equal inputs. `replaced` draws before it were no evidence.
     """
 
     key: str
@@ -41,6 +44,7 @@ class Sample:
     activations: tuple[torch.Tensor, ...]
     params: tuple[torch.Tensor, ...]
     expected: tuple[Expected, ...]
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +80,23 @@ class References:
             self._target = self._influence = None
 
     def sample(self, variant: str, distribution: Distribution, seed: int = 0) -> Sample | None:
-        """The case of a check variant; None where no draw of this kind is evidence for this subgraph."""
+        """The case of a variant; None where no draw of this kind is evidence for this subgraph."""
         key = (variant, distribution, seed)
         if key not in self._samples:
             self._samples[key] = self._drawn(variant, distribution, seed)
         return self._samples[key]
+
+    def captured(self, variant: str) -> Sample | None:
+        """What the model really sends, where the infinities in the result are the point: a mask."""
+        graph = dict(self.subgraph.variants)[variant]
+        inputs = draw(graph, self.observation, variant, Distribution.CAPTURED, self.seed)
+        if inputs is None:
+            return None
+        expected = self._expected(graph, (*inputs[0], *inputs[1]))
+        if not is_evidence(expected, _HARDLY_FINITE):
+            return None
+        key = self._key(variant, Distribution.CAPTURED, 0)
+        return Sample(key, variant, Distribution.CAPTURED, 0, *inputs, expected)
 
     def _drawn(self, variant: str, distribution: Distribution, seed: int) -> Sample | None:
         graph = dict(self.subgraph.variants)[variant]
@@ -88,10 +104,11 @@ class References:
             inputs = draw(graph, self.observation, variant, distribution, self.seed + seed, attempt)
             if inputs is None:
                 continue
-            expected = self._expected(graph, (*inputs[0], *inputs[1]))
-            if _is_evidence(expected, distribution):
+            special = distribution is Distribution.NONFINITE
+            expected = self._expected(graph, (*inputs[0], *inputs[1]), special)
+            if special or is_evidence(expected):
                 key = self._key(variant, distribution, seed, attempt)
-                return Sample(key, variant, distribution, seed, *inputs, expected)
+                return Sample(key, variant, distribution, seed, *inputs, expected, attempt)
         return None
 
     def _key(self, variant: str, distribution: Distribution, seed: int, attempt: int = 0) -> str:
@@ -106,7 +123,6 @@ class References:
         return self._influence
 
     def _weak(self, base: Sample) -> Influence:
-        """Draw each input anew by itself; where the result stays within its bound, make the input larger."""
         graph = dict(self.subgraph.variants)[base.variant]
         other = draw(graph, self.observation, base.variant, Distribution.REDRAW, self.seed + 1)
         assert other is not None
@@ -114,31 +130,49 @@ class References:
         samples: list[Sample] = []
         silent: list[str] = []
         for at, entry in enumerate((*graph.activations, *graph.params)):
-            for factor in _FACTORS if entry.spec.is_float else _FACTORS[:1]:
-                tensors = _with(given, at, given[at] * factor if factor != 1.0 else given[at])
-                changed = _with(given, at, fresh[at] * factor if factor != 1.0 else fresh[at])
-                expected = base.expected if factor == 1.0 else self._expected(graph, tensors)
-                if not _is_evidence(expected, Distribution.REDRAW):
+            rng = torch.Generator().manual_seed(self.seed + at)
+            for emphasis in emphases(at, entry.spec, given, fresh[at], rng):
+                expected = base.expected if emphasis.usual else self._tried(graph, emphasis.inputs)
+                if expected is None or not self._shows(graph, emphasis.changed, expected):
                     continue
-                if _shows(_tensors(run_graph_fp64(graph, _named(graph, changed))), expected):
-                    if factor != 1.0:
-                        count = len(graph.activations)
-                        key = self._key(base.variant, Distribution.EMPHASIS, at)
-                        parts = (tensors[:count], tensors[count:], expected)
-                        samples.append(Sample(key, base.variant, Distribution.EMPHASIS, at, *parts))
-                    break
+                if not emphasis.usual:
+                    count = len(graph.activations)
+                    key = self._key(base.variant, Distribution.EMPHASIS, at)
+                    parts = (emphasis.inputs[:count], emphasis.inputs[count:], expected)
+                    samples.append(Sample(key, base.variant, Distribution.EMPHASIS, at, *parts))
+                break
             else:
                 silent.append(entry.name)
         return Influence(tuple(samples), tuple(silent))
 
-    def _expected(self, graph: Graph, tensors: tuple[torch.Tensor, ...]) -> tuple[Expected, ...]:
+    def _tried(self, graph: Graph, tensors: tuple[torch.Tensor, ...]) -> tuple[Expected, ...] | None:
+        """The expectation of changed inputs; None where they are no evidence or not even valid."""
+        try:
+            expected = self._expected(graph, tensors)
+        except (IndexError, RuntimeError):  # an index that is none
+            return None
+        return expected if is_evidence(expected) else None
+
+    def _shows(self, graph: Graph, tensors: tuple[torch.Tensor, ...], expected: tuple[Expected, ...]) -> bool:
+        """Whether the result of changed inputs would be refused."""
+        try:
+            results = _tensors(run_graph_fp64(graph, _named(graph, tensors)))
+        except (IndexError, RuntimeError):
+            return False
+        return compare(results, expected).status is not Status.PASSED
+
+    def _expected(
+        self, graph: Graph, tensors: tuple[torch.Tensor, ...], special: bool = False
+    ) -> tuple[Expected, ...]:
         inputs = _named(graph, tensors)
-        wide = _tensors(run_graph_fp64(graph, inputs))
-        eager = _tensors(run_eager(graph, inputs, self.precision))
-        near = _tensors(run_graph_fp64(graph, {name: _nudged(t) for name, t in inputs.items()}))
-        return tuple(
-            expect(w, e, v.spec, n) for w, e, v, n in zip(wide, eager, graph.output_values, near, strict=True)
-        )
+        with _one_thread(), _plain_attention() if special else nullcontext():
+            wide = _tensors(run_graph_fp64(graph, inputs))
+            eager = _tensors(run_eager(graph, inputs, self.precision))
+            near = _tensors(run_graph_fp64(graph, {name: _nudged(t) for name, t in inputs.items()}))
+            return tuple(
+                expect(w, e, v.spec, n)
+                for w, e, v, n in zip(wide, eager, graph.output_values, near, strict=True)
+            )
 
     def target(self) -> tuple[Sample, str]:
         """The one case at the target sizes, and a note where its reference is not in float64.
@@ -198,15 +232,6 @@ def _named(graph: Graph, tensors: tuple[torch.Tensor, ...]) -> dict[str, torch.T
     return {i.name: t for i, t in zip((*graph.activations, *graph.params), tensors, strict=True)}
 
 
-def _with(tensors: tuple[torch.Tensor, ...], at: int, new: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return (*tensors[:at], new, *tensors[at + 1 :])
-
-
-def _shows(results: tuple[torch.Tensor, ...], expected: tuple[Expected, ...]) -> bool:
-    """Tell whether results from other inputs would be refused."""
-    return compare(results, expected).status is not Status.PASSED
-
-
 def _tensors(results: Iterable[object]) -> tuple[torch.Tensor, ...]:
     return tuple(r for r in results if isinstance(r, torch.Tensor))
 
@@ -219,14 +244,32 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() * (1.0 + 2.0**-23 * (2 * signs - 1))
 
 
-def _is_evidence(expected: tuple[Expected, ...], distribution: Distribution) -> bool:
-    """More than 1 % non-finite or constant references prove nothing, except where that is the point.
-
-    What the model really sends is evidence as it is, unless it is constant or hardly finite.
-    """
-    floats = [e for e in expected if e.spec.numel]
-    if distribution is Distribution.NONFINITE or not floats:
+def is_evidence(expected: tuple[Expected, ...], least: float = _FINITE) -> bool:
+    """Whether a reference proves anything: at most 1 % of it is not finite, and it is not constant."""
+    given = [e for e in expected if e.spec.numel]
+    if not given:
         return True
-    least = 0.1 if distribution is Distribution.CAPTURED else 0.99
-    finite = all(e.finite >= least for e in floats)
-    return finite and any(not e.constant or e.spec.numel == 1 for e in floats)
+    finite = all(e.finite >= least for e in given)
+    return finite and any(not e.constant or e.spec.numel == 1 for e in given)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """How a sum is cut among threads changes its last bits, and so what is allowed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Attention as its formula: the fused kernel of the CPU drops a NaN in short rows."""
+    flash: bool = torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_flash_sdp(flash)
