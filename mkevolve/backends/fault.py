@@ -1,8 +1,16 @@
 """A candidate's fault, on its way from the place that found it to the result; it never leaves a child."""
 
+import faulthandler
+import re
 import traceback
+from pathlib import Path
 
 from mkevolve.data.verdict import Status
+
+CRASH = "crash.txt"  # in a job's folder: where the child was when a signal ended it
+
+_FRAME = re.compile(r'^  File "(?P<path>.*)", line (?P<line>\d+) in (?P<name>\S+)$', re.MULTILINE)
+_IN_A_LAUNCH = "_interpret"  # every launch passes through this function of `interpreter_launch`
 
 
 class CandidateFault(Exception):
@@ -28,3 +36,31 @@ def describe(error: BaseException, path: str) -> str:
     text = "".join(traceback.format_exception_only(error)).strip().splitlines()
     what = text[-1] if text else type(error).__name__
     return f"line {line}: {what}" if line else what
+
+
+def watch_crashes(folder: Path) -> None:
+    """Have this process write its stack into a file of `folder` when SIGSEGV, SIGBUS or SIGABRT ends it."""
+    faulthandler.enable((folder / CRASH).open("w"), all_threads=False)  # noqa: SIM115 (open until the end)
+
+
+def crash(folder: Path, candidate: str) -> tuple[Status, str] | None:
+    """What a child that died by SIGSEGV was doing; None where it left no word, or was in a launch.
+
+    Between launches no tensor may be touched (`interpreter_launch.activated`): to do it is a fault of the
+    source. The word is that of the child: it makes a refusal clearer and is never evidence for a candidate.
+    """
+    try:
+        text = (folder / CRASH).read_text(errors="replace")
+    except OSError:
+        return None
+    frames = list(_FRAME.finditer(text))
+    if any(frame["name"] == _IN_A_LAUNCH for frame in frames):
+        return None
+    for frame in frames:
+        if frame["path"] == candidate:
+            where = f"line {frame['line']}"
+            return (
+                Status.STATIC_ERROR,
+                f"{where}: {frame['name']} reads or writes a tensor outside its launches",
+            )
+    return None
