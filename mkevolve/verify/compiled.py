@@ -6,7 +6,8 @@ from mkevolve.data.plan import Dot, LaunchPlan
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.verify.jit import open_dots
 from mkevolve.verify.numeric import spec_fault
-from mkevolve.verify.source import Violation, parse
+from mkevolve.verify.reader import parse
+from mkevolve.verify.source import Violation
 
 _ALLOWED = {
     Precision.IEEE: frozenset({"ieee", "tf32x3"}),

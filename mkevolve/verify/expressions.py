@@ -3,32 +3,44 @@
 import ast
 from collections.abc import Callable
 
-from mkevolve.verify.kinds import (
-    ALLOCATIONS,
+from mkevolve.verify.allowed import (
     BUILTINS,
-    HOLDS_TENSORS,
-    LAUNCH_REFUSED,
+    CURE,
     METHOD_ALLOCATIONS,
     PLAIN_ATTRIBUTES,
-    PREPARE_REFUSED,
     SIZES,
     TORCH_PLAIN,
+    TORCH_TYPES,
+    TYPES,
     VIEWS,
+    cure,
+    prepare_method,
+)
+from mkevolve.verify.calls import Calls
+from mkevolve.verify.kinds import (
+    VALUE,
     Kind,
+    Many,
     Scope,
     Shape,
-    bind,
     element,
     holds,
     join,
+    leaves,
+    only,
+    sequence,
 )
 from mkevolve.verify.source import Source, Violation, is_dtype
+
+_LARGEST = 100_000  # expressions read, repeats in loops and calls included
+_MATH = frozenset({"math.inf", "math.pi", "math.e", "math.nan", "math.tau"})
 
 
 class Expressions:
     """Finds the kind of an expression; raises Violation where it is more than the contract allows.
 
-    `call_host` interprets a host function. `launches` counts the launch sites that were reached.
+    `call_host` interprets a host function. `launches` counts the launch sites that were reached; `launched`
+    knows what the arguments of kernels were, by name.
     """
 
     def __init__(
@@ -38,88 +50,133 @@ class Expressions:
         prepare: bool,
         call_host: Callable[[ast.FunctionDef, dict[str, Shape]], Shape],
     ) -> None:
-        self._source = source
-        self._prepare = prepare
-        self._call_host = call_host
+        self.source = source
+        self.prepare = prepare
+        self.call_host = call_host
         self.launches = 0
+        self.launched: dict[str, Shape] = {}
+        self._calls = Calls(self)
+        self._read = 0
 
     def assign(self, target: ast.expr, kind: Shape, scope: Scope) -> None:
         """Give the names of a target their kinds."""
         match target:
             case ast.Name(name):
                 self.bindable(name, target, scope.name)
-                scope.names[name] = kind
+                scope.set(name, kind)
             case ast.Tuple(elts) | ast.List(elts):
-                fits = isinstance(kind, tuple) and len(kind) == len(elts)
-                starred = any(isinstance(e, ast.Starred) for e in elts)
-                kinds = (
-                    kind if isinstance(kind, tuple) and fits and not starred else (element(kind),) * len(elts)
-                )
-                for each, part in zip(elts, kinds, strict=True):
+                exact = isinstance(kind, tuple) and len(kind) == len(elts)
+                if isinstance(kind, tuple) and exact and not any(isinstance(e, ast.Starred) for e in elts):
+                    parts: tuple[Shape, ...] = kind
+                else:
+                    parts = (element(kind),) * len(elts)
+                for each, part in zip(elts, parts, strict=True):
                     self.assign(each, part, scope)
             case ast.Starred(value=inner):
-                self.assign(inner, kind, scope)
+                self.assign(inner, Many(kind), scope)
             case _:
-                raise Violation(target, f"{scope.name} writes to an element or attribute")
+                raise Violation(
+                    target, f"{scope.name} writes to an element or attribute: let a kernel write it"
+                )
 
     def bindable(self, name: str, node: ast.AST, where: str) -> None:
         """Refuse a parameter or variable with the name of an import or function: it would hide behind it."""
-        if name in self._source.imports or name in self._source.jits or name in self._source.hosts:
-            raise Violation(node, f"{where} gives the name {name} another meaning")
+        if name in self.source.imports or name in self.source.jits or name in self.source.hosts:
+            raise Violation(node, f"{where} gives the name {name} another meaning: rename it")
 
     def test(self, node: ast.expr, scope: Scope) -> None:
         """Refuse a condition that reads a tensor, except in `prepare`."""
-        if self.kind(node, scope) == Kind.TENSOR and not self._prepare:
-            raise Violation(node, f"{scope.name} branches on the value of a tensor")
+        kind = self.kind(node, scope)
+        if holds(kind, Kind.TENSOR) and not self.prepare:
+            raise Violation(node, f"{scope.name} branches on the value of a tensor: decide by sizes only")
+        if not only(kind, VALUE):
+            raise Violation(node, f"{scope.name} branches on a kernel or function")
 
     def plain(self, operands: list[ast.expr], node: ast.AST, scope: Scope) -> Shape:
         """The kind of an operation: torch compute where an operand is a tensor."""
-        kinds = [self.kind(o, scope) for o in operands]
-        if any(holds(k, Kind.KERNEL) or holds(k, Kind.LAUNCHER) for k in kinds):
-            raise Violation(node, f"{scope.name} computes with a kernel")
-        if not any(holds(k, Kind.TENSOR) for k in kinds):
+        return self._operation(tuple(self.kind(o, scope) for o in operands), node, scope)
+
+    def _operation(self, kinds: tuple[Shape, ...], node: ast.AST, scope: Scope) -> Shape:
+        if not only(kinds, VALUE):
+            raise Violation(node, f"{scope.name} computes with a kernel or function: only launch or pass it")
+        if not holds(kinds, Kind.TENSOR):
             return Kind.PLAIN
-        if not self._prepare:
-            raise Violation(
-                node, f"torch compute in {scope.name}: it may only allocate, take views and launch kernels"
-            )
+        if not self.prepare:
+            raise Violation(node, f"torch compute in {scope.name}: {CURE}; do it in a kernel")
         return Kind.TENSOR
+
+    def lambda_body(self, node: ast.Lambda, names: dict[str, Shape], where: str) -> None:
+        """Refuse a grid or heuristic that gives anything but numbers, seen with these names around it."""
+        arguments = node.args
+        plain = len(arguments.args) == 1 and not (arguments.posonlyargs or arguments.kwonlyargs)
+        if not plain or arguments.defaults or arguments.vararg or arguments.kwarg:
+            raise Violation(node, f"a lambda in {where} takes the table of arguments only")
+        inner = Scope(where, dict(names))
+        self.assign(ast.Name(arguments.args[0].arg, ast.Store(), lineno=node.lineno), Kind.TABLE, inner)
+        if not only(self.kind(node.body, inner), Kind.PLAIN):
+            raise Violation(node, f"a lambda in {where} gives a tensor: only sizes count there")
 
     def kind(self, node: ast.expr, scope: Scope) -> Shape:
         """The kind of an expression."""
+        self._read += 1
+        if self._read > _LARGEST:
+            raise Violation(node, "the host code is too large to be read: fewer nested loops and calls")
         match node:
             case ast.Constant():
                 return Kind.PLAIN
             case ast.Name(name):
                 return self._name(node, name, scope)
             case ast.Attribute():
-                return self._attribute(node, scope)
+                return self.attribute(node, scope)
             case ast.Subscript():
                 return self._subscript(node, scope)
             case ast.Call():
-                return self._call(node, scope)
+                return self._calls.kind(node, scope)
             case ast.Tuple() | ast.List() | ast.Starred() | ast.Dict():
                 return self._container(node, scope)
-            case ast.IfExp() | ast.ListComp() | ast.Lambda():
+            case ast.IfExp() | ast.ListComp() | ast.GeneratorExp() | ast.Lambda():
                 return self._scoped(node, scope)
+            case ast.BinOp():
+                return self._binary(node, scope)
         return self.plain(self._operands(node, scope), node, scope)
 
     def _container(self, node: ast.expr, scope: Scope) -> Shape:
-        match node:
-            case ast.Tuple(elts) | ast.List(elts):
-                kinds = tuple(self.kind(e, scope) for e in elts)
-                return element(kinds) if any(isinstance(e, ast.Starred) for e in elts) else kinds
-            case ast.Starred(value=value):
-                return element(self.kind(value, scope))
-        assert isinstance(node, ast.Dict)
-        kinds = tuple(self.kind(v, scope) for v in [*(k for k in node.keys if k), *node.values])
-        return Kind.TENSOR if holds(kinds, Kind.TENSOR) else Kind.PLAIN
+        if isinstance(node, ast.Dict):
+            parts = [*(k for k in node.keys if k is not None), *node.values]
+            return leaves(tuple(self.kind(p, scope) for p in parts))
+        if isinstance(node, ast.Starred):
+            return self.kind(node.value, scope)
+        assert isinstance(node, ast.Tuple | ast.List)
+        kinds: list[Shape] = []
+        known = True
+        for each in node.elts:
+            kind = self.kind(each, scope)
+            if not isinstance(each, ast.Starred):
+                kinds.append(kind)
+            elif isinstance(kind, tuple):
+                kinds.extend(kind)
+            else:
+                known = False
+                kinds.append(element(kind))
+        return sequence(tuple(kinds)) if known else Many(element(tuple(kinds)))
+
+    def _binary(self, node: ast.BinOp, scope: Scope) -> Shape:
+        """Tuples and lists are joined and repeated; anything else is arithmetic."""
+        left, right = self.kind(node.left, scope), self.kind(node.right, scope)
+        held = isinstance(left, tuple | Many), isinstance(right, tuple | Many)
+        if isinstance(node.op, ast.Add) and all(held):
+            if isinstance(left, tuple) and isinstance(right, tuple):
+                return sequence((*left, *right))
+            return Many(join(element(left), element(right)))
+        if isinstance(node.op, ast.Mult) and (
+            (held[0] and right == Kind.PLAIN) or (held[1] and left == Kind.PLAIN)
+        ):
+            return Many(element(left if held[0] else right))
+        return self._operation((left, right), node, scope)
 
     def _operands(self, node: ast.expr, scope: Scope) -> list[ast.expr]:
         """What an operation reads; `is` reads no value of a tensor."""
         match node:
-            case ast.BinOp(left=left, right=right):
-                return [left, right]
             case ast.UnaryOp(operand=operand):
                 return [operand]
             case ast.BoolOp(values=values):
@@ -135,163 +192,95 @@ class Expressions:
                 return [*(v.value for v in parts), *(v.format_spec for v in parts if v.format_spec)]
             case ast.Slice(lower=lower, upper=upper, step=step):
                 return [p for p in (lower, upper, step) if p is not None]
-        raise Violation(node, f"{type(node).__name__} in {scope.name}")
+        raise Violation(node, f"{type(node).__name__} in {scope.name} is not allowed: {CURE}")
 
     def _scoped(self, node: ast.expr, scope: Scope) -> Shape:
+        if isinstance(node, ast.GeneratorExp):
+            raise Violation(node, f"a generator in {scope.name}: use a list")
         if isinstance(node, ast.IfExp):
             self.test(node.test, scope)
             return join(self.kind(node.body, scope), self.kind(node.orelse, scope))
+        if isinstance(node, ast.Lambda):
+            self.lambda_body(node, scope.names, scope.name)
+            scope.lambdas.append(node)
+            return Kind.GRID
+        assert isinstance(node, ast.ListComp)
+        return self.comprehension(node, scope)
+
+    def comprehension(self, node: ast.ListComp | ast.GeneratorExp, scope: Scope) -> Shape:
+        """The kind of a list, or of a generator that is read to its end at once."""
         before = dict(scope.names)
-        if isinstance(node, ast.ListComp):
-            for part in node.generators:
-                self.assign(part.target, element(self.kind(part.iter, scope)), scope)
-                for test in part.ifs:
-                    self.test(test, scope)
-            kind = element((self.kind(node.elt, scope),))
-        else:
-            assert isinstance(node, ast.Lambda)
-            arguments = node.args
-            # Only a grid takes one; its argument is the table of constants.
-            if arguments.defaults or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
-                raise Violation(node, f"a lambda in {scope.name} takes the table of constants only")
-            for each in arguments.args:
-                self.assign(ast.Name(each.arg, ast.Store(), lineno=node.lineno), Kind.PLAIN, scope)
-            kind = self.kind(node.body, scope)
+        for part in node.generators:
+            self.assign(part.target, element(self.kind(part.iter, scope)), scope)
+            for test in part.ifs:
+                self.test(test, scope)
+        kind = Many(self.kind(node.elt, scope))
         scope.names = before
         return kind
 
     def _name(self, node: ast.expr, name: str, scope: Scope) -> Shape:
-        source = self._source
+        source = self.source
         if name in scope.names:
             return scope.names[name]
         if name in source.jits:
             return Kind.KERNEL
-        if name in source.constants or name in BUILTINS:
+        if source.constant(name):
             return Kind.PLAIN
         dotted = source.dotted(node)
         if dotted is not None:
             return self._module_value(node, dotted, scope)
-        if name in source.hosts:
-            raise Violation(node, f"{scope.name} uses the function {name} as a value")
+        if name in TYPES:
+            return Kind.TYPE
+        if name in source.hosts or name in BUILTINS:
+            raise Violation(node, f"{scope.name} uses the function {name} as a value: call it")
         raise Violation(node, f"the name {name} in {scope.name} is not allowed")
 
     def _module_value(self, node: ast.expr, dotted: str, scope: Scope) -> Shape:
-        if (
-            dotted in TORCH_PLAIN
-            or is_dtype(dotted)
-            or dotted in ("math.inf", "math.pi", "math.e", "math.nan")
-        ):
+        if dotted in TORCH_PLAIN or is_dtype(dotted) or dotted in _MATH:
             return Kind.PLAIN
-        raise Violation(
-            node, f"{dotted} in {scope.name}: it may only allocate, take views and launch kernels"
-        )
+        if dotted in TORCH_TYPES:
+            return Kind.TYPE
+        raise Violation(node, f"{dotted} in {scope.name}: {CURE}; {cure(dotted)}")
 
-    def _attribute(self, node: ast.Attribute, scope: Scope) -> Shape:
-        dotted = self._source.dotted(node)
+    def attribute(self, node: ast.Attribute, scope: Scope) -> Shape:
+        """The kind of an attribute that is not called."""
+        dotted = self.source.dotted(node)
         if dotted is not None:
             return self._module_value(node, dotted, scope)
         kind = self.kind(node.value, scope)
         name = node.attr
-        if kind == Kind.PLAIN and name in PLAIN_ATTRIBUTES:
+        if only(kind, Kind.PLAIN) and name in PLAIN_ATTRIBUTES:
             return Kind.PLAIN
-        if holds(kind, Kind.TENSOR):
+        if holds(kind, Kind.TENSOR) and only(kind, VALUE):
             if name in SIZES:
                 return Kind.PLAIN
-            if name in VIEWS or name in METHOD_ALLOCATIONS:
+            if name in VIEWS or name in METHOD_ALLOCATIONS or (self.prepare and prepare_method(name)):
                 return Kind.TENSOR
-            if self._prepare and not name.startswith("_") and name not in PREPARE_REFUSED:
-                return Kind.TENSOR
-        raise Violation(node, f".{name} in {scope.name}: it may only allocate, take views and launch kernels")
+        raise Violation(node, f".{name} in {scope.name}: {CURE}; {cure(name)}")
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Shape:
         value = self.kind(node.value, scope)
+        if value == Kind.TABLE:
+            return self._argument(node, scope)
         index = self.kind(node.slice, scope)
         if value == Kind.KERNEL:
+            if not only(index, Kind.PLAIN | Kind.GRID):
+                raise Violation(node, f"{scope.name} launches with a grid of tensors: only sizes count")
             return Kind.LAUNCHER
-        if holds(index, Kind.TENSOR) and not self._prepare:
-            raise Violation(node, f"{scope.name} indexes with a tensor, which is torch compute")
-        if (
-            isinstance(value, tuple)
-            and isinstance(node.slice, ast.Constant)
-            and isinstance(node.slice.value, int)
-        ):
-            at = node.slice.value
-            return value[at] if -len(value) <= at < len(value) else Kind.PLAIN
-        return element(value) if isinstance(value, tuple) else value
+        if holds(index, Kind.TENSOR) and not self.prepare:
+            raise Violation(node, f"{scope.name} indexes with a tensor, which is torch compute: use tl.load")
+        if not only(value, VALUE | Kind.KERNEL) or not only(index, VALUE):
+            raise Violation(node, f"{scope.name} looks into something that is no tensor, tuple or kernel")
+        match value, node.slice:
+            case tuple(), ast.Constant(int(at)) if -len(value) <= at < len(value):
+                return value[at]
+            case tuple() | Many(), ast.Slice():
+                return Many(element(value))
+        return element(value)
 
-    def _call(self, node: ast.Call, scope: Scope) -> Shape:
-        values = [*node.args, *(k.value for k in node.keywords)]
-        if any(k.arg is None for k in node.keywords):
-            raise Violation(node, f"** in a call in {scope.name}")
-        func = node.func
-        dotted = self._source.dotted(func)
-        if dotted is not None:
-            return self._module_call(node, dotted, scope)
-        if isinstance(func, ast.Name) and func.id not in scope.names:
-            return self._named_call(node, func.id, scope)
-        if isinstance(func, ast.Attribute):
-            held = self.kind(func.value, scope)
-            kind = self._attribute(func, scope)
-            inputs = [self.kind(v, scope) for v in values]
-            if (
-                holds(held, Kind.TENSOR)
-                and kind != Kind.PLAIN
-                and not self._prepare
-                and func.attr not in ("expand_as", "view_as")
-            ):
-                self._no_tensors(inputs, node, scope)
-            return kind
-        if self.kind(func, scope) == Kind.LAUNCHER:
-            return self._launch(node, values, scope)
-        raise Violation(node, f"{scope.name} calls something that is not a kernel, a view or an allocation")
-
-    def _launch(self, node: ast.Call, values: list[ast.expr], scope: Scope) -> Shape:
-        if self._prepare:
-            raise Violation(node, f"{scope.name} launches a kernel: only run may")
-        for keyword in node.keywords:
-            if keyword.arg in LAUNCH_REFUSED:
-                raise Violation(node, f"{scope.name} launches with {keyword.arg}=")
-        self.kind(ast.Tuple(values, ast.Load()), scope)
-        self.launches += 1
-        return Kind.PLAIN
-
-    def _no_tensors(self, kinds: list[Shape], node: ast.AST, scope: Scope) -> None:
-        if any(holds(k, Kind.TENSOR) for k in kinds):
-            raise Violation(node, f"{scope.name} passes a tensor's value to a call that is not a launch")
-
-    def _module_call(self, node: ast.Call, dotted: str, scope: Scope) -> Shape:
-        kinds = [self.kind(v, scope) for v in [*node.args, *(k.value for k in node.keywords)]]
-        module, _, name = dotted.rpartition(".")
-        if dotted in ALLOCATIONS:
-            if any(k.arg == "out" for k in node.keywords):
-                raise Violation(node, f"{scope.name} allocates with out=")
-            self._no_tensors(kinds[1:] if name.endswith("_like") else kinds, node, scope)
-            return Kind.TENSOR
-        if dotted in ("triton.cdiv", "triton.next_power_of_2") or (
-            module == "math" and not name.startswith("_")
-        ):
-            self._no_tensors(kinds, node, scope)
-            return Kind.PLAIN
-        allowed = module in ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special")
-        if self._prepare and allowed and not name.startswith("_") and name not in PREPARE_REFUSED:
-            return Kind.TENSOR
-        raise Violation(
-            node, f"{dotted} in {scope.name}: it may only allocate, take views and launch kernels"
-        )
-
-    def _named_call(self, node: ast.Call, name: str, scope: Scope) -> Shape:
-        if name not in self._source.hosts and name not in BUILTINS:
-            raise Violation(node, f"{name}(...) in {scope.name} is not allowed")
-        kinds = [self.kind(a, scope) for a in node.args]
-        keywords = {str(k.arg): self.kind(k.value, scope) for k in node.keywords}
-        if name in self._source.hosts:
-            if any(isinstance(a, ast.Starred) for a in node.args):
-                raise Violation(node, f"* in the call of {name}")
-            function = self._source.hosts[name]
-            return self._call_host(function, bind(function, kinds, keywords, node))
-        tensors = any(holds(k, Kind.TENSOR) for k in (*kinds, *keywords.values()))
-        if tensors and name not in HOLDS_TENSORS and not self._prepare:
-            raise Violation(node, f"{name}(...) of a tensor in {scope.name}")
-        if name in ("any", "all") and kinds and kinds[0] == Kind.TENSOR:
-            raise Violation(node, f"{name}(...) of a tensor in {scope.name}")
-        return Kind.TENSOR if tensors and name not in ("len", "isinstance") else Kind.PLAIN
+    def _argument(self, node: ast.Subscript, scope: Scope) -> Shape:
+        """What a grid reads from its table: a constant, or what some launch passes under that name."""
+        match node.slice:
+            case ast.Constant(str(name)):
+                return self.launched.get(name, Kind.PLAIN)
+        raise Violation(node, f"{scope.name} reads its table by a name written out")

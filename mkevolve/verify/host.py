@@ -6,8 +6,9 @@ read sizes and launch. `prepare` may use any torch operation, and launches nothi
 
 import ast
 
+from mkevolve.verify.allowed import CURE, RAISES
 from mkevolve.verify.expressions import Expressions
-from mkevolve.verify.kinds import RAISES, Kind, Scope, Shape, element, join
+from mkevolve.verify.kinds import Kind, Scope, Shape, element, join
 from mkevolve.verify.source import Source, Violation
 
 
@@ -18,7 +19,7 @@ class Host:
     """
 
     def __init__(self, source: Source, *, prepare: bool) -> None:
-        self._prepare = prepare
+        self._source = source
         self._active: list[str] = []
         self._read = Expressions(source, prepare=prepare, call_host=self.call)
 
@@ -33,13 +34,34 @@ class Host:
         for name in arguments:
             self._read.bindable(name, function, function.name)
         self._active.append(function.name)
-        scope = Scope(function.name, self._prepare, arguments)
+        scope = Scope(function.name, dict(arguments))
         self._block(function.body, scope)
+        for each in scope.lambdas:
+            # Once more, with all that its names ever are: they are looked up when it is called.
+            self._read.lambda_body(each, scope.ever, function.name)
         self._active.pop()
         kind: Shape = Kind.PLAIN
         for i, returned in enumerate(scope.result):
             kind = returned if i == 0 else join(kind, returned)
         return kind
+
+    def settle(self, function: ast.FunctionDef, arguments: dict[str, Shape]) -> Shape:
+        """Interpret `run` until it is known what its launches pass, which grids and heuristics may read."""
+        before: dict[str, Shape] | None = None
+        result: Shape = Kind.PLAIN
+        while before != self._read.launched:
+            before = dict(self._read.launched)
+            result = self.call(function, dict(arguments))
+            for kernel, values in self._source.heuristics.items():
+                for value in values:
+                    self._heuristic(kernel, value)
+        return result
+
+    def _heuristic(self, kernel: str, value: ast.expr) -> None:
+        where = f"the heuristics of {kernel}"
+        if not isinstance(value, ast.Lambda):
+            raise Violation(value, f"{where}: write a lambda of the table of arguments")
+        self._read.lambda_body(value, {}, where)
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> None:
         for statement in body:
@@ -55,9 +77,10 @@ class Host:
                 self._read.assign(target, self._read.kind(value, scope), scope)
             case ast.AugAssign(target=target, value=value):
                 if not isinstance(target, ast.Name):
-                    raise Violation(node, f"{scope.name} changes an element in place")
+                    raise Violation(node, f"{scope.name} changes an element in place: let a kernel write")
                 before = ast.Name(target.id, ast.Load(), lineno=node.lineno)
-                scope.names[target.id] = self._read.plain([before, value], node, scope)
+                changed = ast.BinOp(before, node.op, value, lineno=node.lineno)
+                self._read.assign(target, self._read.kind(changed, scope), scope)
             case ast.Return(value=value):
                 scope.result.append(self._read.kind(value, scope) if value is not None else Kind.PLAIN)
             case ast.Expr(value=value):
@@ -86,7 +109,7 @@ class Host:
             case ast.Raise(exc=ast.Name(name)) if name in RAISES:
                 return
             case _:
-                raise Violation(node, f"{type(node).__name__} in {scope.name}")
+                raise Violation(node, f"{type(node).__name__} in {scope.name} is not allowed: {CURE}")
 
     def _loop(self, body: list[ast.stmt], scope: Scope) -> None:
         """Interpret a body until the kinds of its names no longer change."""

@@ -1,101 +1,67 @@
-"""What host code may name: kinds of values, and the attributes and calls that the kernel contract allows."""
+"""What a host expression may be: kinds, how they combine, and the scope of one function."""
 
 import ast
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Flag, auto
 
-from mkevolve.verify.source import Violation, words
+from mkevolve.verify.source import Violation
 
-
-class Kind(StrEnum):
-    """What an expression may be. A container is TENSOR where it may hold one."""
-
-    PLAIN = "plain"  # numbers, text, sizes, dtypes, devices
-    TENSOR = "tensor"
-    KERNEL = "kernel"  # a jit function
-    LAUNCHER = "launcher"  # a jit function with its grid
+_LARGEST = 64  # values in a tuple that are told apart
 
 
-Shape = Kind | tuple["Shape", ...]
+class Kind(Flag):
+    """What an expression may be; a value of several kinds is one of them, or holds them."""
 
-SIZES = words(
-    """
-    shape stride size numel dtype device ndim dim element_size is_contiguous storage_offset layout
-    nbytes itemsize is_floating_point is_cuda nelement
-    """
-)
-VIEWS = words(
-    """
-    view reshape permute transpose t squeeze unsqueeze expand expand_as narrow select unflatten flatten
-    as_strided movedim moveaxis swapaxes swapdims mT T unbind split chunk view_as detach diagonal unfold
-    """
-)
-METHOD_ALLOCATIONS = words(
-    """
-    new_empty new_empty_strided new_zeros new_full
-    """
-)
-ALLOCATIONS = words(
-    """
-    torch.empty torch.empty_like torch.empty_strided torch.empty_permuted torch.zeros torch.zeros_like
-    torch.full torch.full_like
-    """
-)
-PLAIN_ATTRIBUTES = words(
-    """
-    itemsize is_floating_point is_complex is_signed type index numel get items keys values
-    """
-)
-BUILTINS = words(
-    """
-    int float bool str len range min max abs tuple list dict sum round divmod enumerate zip isinstance
-    sorted pow any all slice reversed True False None
-    """
-)
-HOLDS_TENSORS = words(
-    """
-    len tuple list enumerate zip isinstance reversed any all
-    """
-)
-RAISES = words(
-    """
-    ValueError NotImplementedError AssertionError RuntimeError TypeError
-    """
-)
-TORCH_PLAIN = words(
-    """
-    torch.Tensor torch.Size torch.dtype torch.contiguous_format torch.channels_last
-    torch.channels_last_3d torch.preserve_format torch.strided torch.inf torch.nan torch.pi
-    """
-)
-LAUNCH_REFUSED = frozenset({"warmup", "grid", "stream", "device"})
-# Reached through a tensor or torch in prepare, these lead elsewhere: files, processes, hooks, global state.
-PREPARE_REFUSED = words(
-    """
-    load save ops cuda hub compile library jit utils multiprocessing distributed autograd from_file
-    apply_ map_ register_hook share_memory_ numpy data_ptr storage untyped_storage set_ backward
-    requires_grad_ tolist set_default_dtype set_default_device set_num_threads set_grad_enabled
-    manual_seed seed use_deterministic_algorithms set_printoptions set_rng_state get_rng_state rand
-    randn randint randperm rand_like randn_like randint_like bernoulli normal multinomial poisson
-    dropout fx export func overrides testing profiler package serialization classes backends mps xpu
-    random futures onnx optim nn masked nested sparse quantization ao monitor return_types types
-    frombuffer from_numpy from_dlpack vmap compiler is_grad_enabled as_subclass
-    """
-)
+    PLAIN = auto()  # numbers, text, sizes, dtypes, devices
+    TENSOR = auto()
+    KERNEL = auto()  # a jit function
+    LAUNCHER = auto()  # a jit function with its grid
+    GRID = auto()  # a lambda
+    TABLE = auto()  # what a grid or heuristic gets: the arguments of its launch by name
+    TYPE = auto()  # a class, for isinstance
+    RESULT = auto()  # what a launch returns
+
+
+@dataclass(frozen=True)
+class Many:
+    """A sequence of unknown length; its elements are `each`."""
+
+    each: "Shape"
+
+
+Shape = Kind | tuple["Shape", ...] | Many
+VALUE = Kind.PLAIN | Kind.TENSOR
+
+
+def leaves(shape: Shape) -> Kind:
+    """Every kind that a value is or contains."""
+    if isinstance(shape, Kind):
+        return shape
+    if isinstance(shape, Many):
+        return leaves(shape.each)
+    found = Kind.PLAIN if not shape else leaves(shape[0])
+    for part in shape[1:]:
+        found |= leaves(part)
+    return found
 
 
 def holds(shape: Shape, kind: Kind) -> bool:
-    """Tell whether a value of this kind may be, or contain, one of `kind`."""
-    return any(holds(s, kind) for s in shape) if isinstance(shape, tuple) else shape == kind
+    """Tell whether a value may be, or contain, one of `kind`."""
+    return bool(leaves(shape) & kind)
+
+
+def only(shape: Shape, kind: Kind) -> bool:
+    """Tell whether a value can be, or contain, nothing but `kind`."""
+    return not leaves(shape) & ~kind
 
 
 def element(shape: Shape) -> Shape:
     """What iterating or indexing gives."""
-    if not isinstance(shape, tuple):
+    if isinstance(shape, Kind):
         return shape
-    if not shape:
-        return Kind.PLAIN
-    found = shape[0]
+    if isinstance(shape, Many):
+        return shape.each
+    found = shape[0] if shape else Kind.PLAIN
     for part in shape[1:]:
         found = join(found, part)
     return found
@@ -107,20 +73,42 @@ def join(a: Shape, b: Shape) -> Shape:
         return a
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         return tuple(join(x, y) for x, y in zip(a, b, strict=True))
-    for kind in (Kind.LAUNCHER, Kind.KERNEL, Kind.TENSOR):
-        if holds(a, kind) or holds(b, kind):
-            return kind
-    return Kind.PLAIN
+    if isinstance(a, tuple | Many) and isinstance(b, tuple | Many):
+        return Many(join(element(a), element(b)))
+    return leaves(a) | leaves(b)
+
+
+def sequence(parts: tuple[Shape, ...]) -> Shape:
+    """A tuple of these; a large one is a sequence of anything in it, which bounds the work."""
+    return parts if sum(map(_weight, parts)) <= _LARGEST else Many(leaves(parts))
+
+
+def _weight(shape: Shape) -> int:
+    if isinstance(shape, tuple):
+        return 1 + sum(map(_weight, shape))
+    return 1
 
 
 @dataclass
 class Scope:
-    """One function being interpreted with the kinds of its arguments."""
+    """One function being interpreted with the kinds of its arguments.
+
+    `ever` joins what each name ever was: a lambda sees the names at the time it is called.
+    """
 
     name: str
-    prepare: bool
     names: dict[str, Shape]
+    ever: dict[str, Shape] = field(default_factory=dict)
     result: list[Shape] = field(default_factory=list)
+    lambdas: list[ast.Lambda] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ever.update(self.names)
+
+    def set(self, name: str, shape: Shape) -> None:
+        """Give a name its kind."""
+        self.names[name] = shape
+        self.ever[name] = join(self.ever[name], shape) if name in self.ever else shape
 
 
 def bind(
@@ -130,7 +118,7 @@ def bind(
     parameters = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     every = [*parameters, *(a.arg for a in function.args.kwonlyargs)]
     if len(kinds) > len(parameters) or not set(keywords) <= set(every):
-        raise Violation(node, f"the call does not fit {function.name}")
+        raise Violation(node, f"the call does not fit {function.name}({', '.join(every)})")
     found: dict[str, Shape] = dict.fromkeys(every, Kind.PLAIN)
     found.update(zip(parameters, kinds, strict=False))
     found.update(keywords)

@@ -6,9 +6,10 @@ from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.tunables import Tunables
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.verify.host import Host
-from mkevolve.verify.jit import check_jit
-from mkevolve.verify.kinds import Kind, Shape
-from mkevolve.verify.source import Source, Violation, parse
+from mkevolve.verify.jit import check_jit, dropped_nans
+from mkevolve.verify.kinds import VALUE, Kind, Many, Shape, holds, only
+from mkevolve.verify.reader import parse
+from mkevolve.verify.source import Source, Violation
 
 
 def check(source: str, subgraph: Subgraph | None) -> Verdict | None:
@@ -34,6 +35,18 @@ def tunables(source: str) -> Tunables | Verdict:
         return parse(source).tunables
     except Violation as violation:
         return _refusal(violation)
+    except RecursionError:
+        return _refusal(Violation(None, "the file is nested too deeply"))
+
+
+def nan_notes(source: str) -> tuple[str, ...]:
+    """Notes on lines where a device drops NaN and torch does not; none on a file that does not parse."""
+    try:
+        found = dropped_nans(parse(source))
+    except (Violation, RecursionError):
+        return ()
+    cure = "unless propagate_nan=tl.PropagateNan.ALL; torch propagates it"
+    return tuple(f"line {line}: {name} drops NaN on a device {cure}" for line, name in found)
 
 
 def _refusal(violation: Violation) -> Verdict:
@@ -55,9 +68,9 @@ def _contract(source: Source, subgraph: Subgraph | None) -> None:
     host = Host(source, prepare=False)
     names: dict[str, Shape] = dict.fromkeys(positional, Kind.TENSOR)
     names.update({a.arg: Kind.PLAIN for a in run.args.kwonlyargs})
-    result = host.call(run, names)
+    result = host.settle(run, names)
     if not _only_tensors(result):
-        raise Violation(run, "run must return the tensors that the subgraph returns")
+        raise Violation(run, "run must return the tensors that the subgraph returns, as a tensor or tuple")
     if host.launches == 0:
         raise Violation(run, "run launches no kernel")
 
@@ -76,7 +89,10 @@ def _prepare(prepare: ast.FunctionDef, source: Source, subgraph: Subgraph | None
 
 
 def _only_tensors(shape: Shape) -> bool:
-    return shape == Kind.TENSOR or (isinstance(shape, tuple) and all(s == Kind.TENSOR for s in shape))
+    """A part that may be None besides is left to the run itself."""
+    if isinstance(shape, tuple):
+        return all(isinstance(s, Kind) and _only_tensors(s) for s in shape)
+    return holds(shape, Kind.TENSOR) and only(shape.each if isinstance(shape, Many) else shape, VALUE)
 
 
 def _keywords(run: ast.FunctionDef, positional: list[str], source: Source) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from mkevolve.data.candidate import Configuration
 from mkevolve.search.params import Enumeration, Sampler, default_configuration, space_of, tuner
-from mkevolve.verify.source import parse
+from mkevolve.verify.reader import parse
 
 SOURCE = 'import torch\nTUNABLES = {"BLOCK": (128, 64), "num_warps": (4, 8, 2)}\n'
 

@@ -148,7 +148,7 @@ REFUSED = {
     "jit host call": ({"jit": "v = _grid(v, 2)"}, "_grid"),
     "prepare launches": ({"prepare": "def prepare(w):\n    _f[(1,)](w, w, 1)\n    return w"}, "only run"),
     "prepare file": ({"prepare": "def prepare(w):\n    torch.save(w, 'a')\n    return w"}, "torch.save"),
-    "prepare closure": ({"prepare": "def prepare(w):\n    return lambda t: t"}, "tensors"),
+    "prepare closure": ({"prepare": "def prepare(w):\n    return lambda t: t"}, "lambda"),
     "prepare module": ({"prepare": "def prepare(w):\n    return torch.nn.Linear(1, 1)"}, "torch.nn"),
     "prepare random": ({"prepare": "def prepare(w):\n    return torch.rand_like(w)"}, "rand_like"),
     "prepare arguments": ({"prepare": "def prepare(w, b):\n    return w"}, "2 parameters"),
