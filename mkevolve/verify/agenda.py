@@ -22,6 +22,7 @@ _COSTLY = 8.0  # a check variant with this much more work than the least gets th
 _ALL = Rules()
 _OTHER = (Distribution.CAPTURED, Distribution.EMPHASIS, Distribution.CENTRED)
 _DRAWN = tuple(d for d in Distribution if d not in _OTHER)
+_AT_TARGET = (Distribution.LARGE, Distribution.OFFSET, Distribution.NONFINITE)  # where a device runs it
 _CENTRED = 4  # draws that may show a trivial result
 
 
@@ -74,7 +75,11 @@ def agenda(references: References, tier: Tier, rules: Rules = _ALL) -> Agenda:
     target, note = references.target()
     if note:
         notes.append(note)
-    entries.append(Entry(Purpose.TARGET, target, _case(target, instances=TARGET_INSTANCES[tier])))
+    instances = None if rules.whole else TARGET_INSTANCES[tier]
+    entries.append(Entry(Purpose.TARGET, target, _case(target, instances=instances)))
+    if rules.whole:
+        drawn = (references.at_target(distribution) for distribution in _AT_TARGET)
+        entries += [_value(s) for s in drawn if s is not None]
     still = values[0] if values else target
     if values and rules.on(Gate.REPEAT):  # after many other calls
         entries.append(Entry(Purpose.REPEAT, entries[0].sample, entries[0].case, same_as=0))
@@ -179,7 +184,7 @@ def _again(sample: Sample, at: int, rules: Rules) -> Iterator[Entry]:
     """The same call again, in other orders and on other poison; entry `at` was the first."""
     if rules.on(Gate.REPEAT):
         yield Entry(Purpose.REPEAT, sample, _case(sample), at)
-    if rules.on(Gate.ORDER):
+    if rules.on(Gate.ORDER) and not rules.whole:
         yield Entry(Purpose.ORDER, sample, _case(sample, order=Order.REVERSED), at)
         yield Entry(Purpose.ORDER, sample, _case(sample, order=Order.SHUFFLED), at)
     if rules.on(Gate.POISON):

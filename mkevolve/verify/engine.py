@@ -13,6 +13,7 @@ from mkevolve.data.plan import LaunchPlan
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.interfaces import Backend, CompileJob, RunJob
 from mkevolve.verify.agenda import Agenda, Entry, Purpose, agenda, diagnosis, thinned
+from mkevolve.verify.attribution import attribute, foreign_fault
 from mkevolve.verify.compiled import judge_plans
 from mkevolve.verify.gates import Gate, Rules
 from mkevolve.verify.judge import Judge
@@ -65,7 +66,7 @@ class Verifier:
         self._backend = backend
         self._chip = chip
         self._precision = precision
-        self._rules = Rules(off, deterministic)
+        self._rules = Rules(off, deterministic, backend.on_device)
         self._agendas: dict[tuple[int, Tier], tuple[References, Agenda]] = {}
 
     def verify(
@@ -94,7 +95,8 @@ class Verifier:
         refused = broken or _configuration_fault(source, configuration, on(Gate.STATIC))
         if refused is not None:
             return Finding(replace(refused, tier=tier))
-        variants = subgraph.variants if tier is Tier.ACCEPT else subgraph.variants[:1]
+        every = tier is Tier.ACCEPT or self._rules.whole
+        variants = subgraph.variants if every else subgraph.variants[:1]
         deadline = COMPILE_DEADLINE * len(variants)
         job = CompileJob(source, configuration, tuple(map(_specs, variants)), self._chip, deadline)
         compiled = self._backend.compile(job)
@@ -115,20 +117,36 @@ class Verifier:
         plans: tuple[LaunchPlan, ...],
     ) -> Finding:
         plan = self._agenda(references, tier)
-        if tier is Tier.SCREEN and plans and len(plans[0].launches) == 1:
+        whole = self._rules.whole or tier is Tier.ACCEPT
+        if not whole and plans and len(plans[0].launches) == 1:
             plan = thinned(plan)
         cases = tuple(e.case for e in plan.entries)
-        job = RunJob(source, configuration, cases, DEADLINE[tier], self._rules.off)
+        job = RunJob(source, configuration, cases, DEADLINE[tier], self._rules.unenforced)
         results = self._backend.run(job)
-        judge = Judge(plan, tier, plans[0] if plans else None, self._rules)
+        judge = Judge(plan, tier, plans, self._rules)
         verdict = judge.verdict(results)
         if verdict.status is Status.WRONG_VALUE and judge.failed is not None:
             verdict = self._diagnosed(verdict, judge.failed, source, configuration)
+        if verdict.passed and tier is Tier.ACCEPT and self._rules.whole and plans:
+            target = next(e.case for e in plan.entries if e.purpose is Purpose.TARGET)
+            verdict = self._profiled(verdict, replace(job, cases=(target,), profile=True), plans[0])
         missing = self._backend.protection.missing
         if missing:
             note = f"sandbox: not enforced here: {', '.join(missing)}"
             verdict = replace(verdict, notes=(*verdict.notes, note))
         return Finding(verdict, plans, judge.traffic(results))
+
+    def _profiled(self, verdict: Verdict, job: RunJob, plan: LaunchPlan) -> Verdict:
+        """Have the device's own record show that nothing but the candidate's kernels ran."""
+        (result,) = self._backend.run(job)
+        if result.status is not Status.PASSED:
+            return replace(verdict, status=result.status, message=f"while profiled: {result.message}")
+        fault = foreign_fault(plan, result.activities) if self._rules.on(Gate.DISPATCH) else ""
+        if fault:
+            return replace(verdict, status=Status.FOREIGN_KERNEL, message=fault)
+        share = attribute(plan, result.activities).own_share
+        note = f"own kernels: {100 * share:.0f} % of the device time"
+        return replace(verdict, notes=(*verdict.notes, note))
 
     def _agenda(self, references: References, tier: Tier) -> Agenda:
         key = (id(references), tier)
@@ -147,8 +165,8 @@ class Verifier:
             return verdict
         entries = diagnosis(entry.sample)
         cases = tuple(e.case for e in entries)
-        job = RunJob(source, configuration, cases, DEADLINE[Tier.SCREEN], self._rules.off)
-        found = Judge(Agenda(entries, ()), verdict.tier, None, self._rules).verdict(self._backend.run(job))
+        job = RunJob(source, configuration, cases, DEADLINE[Tier.SCREEN], self._rules.unenforced)
+        found = Judge(Agenda(entries, ()), verdict.tier, (), self._rules).verdict(self._backend.run(job))
         if found.passed:
             message = "the result depends on the order of program instances: they race"
             return replace(verdict, status=Status.RACE, step=Step.INTEGRITY, message=message)

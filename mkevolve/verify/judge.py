@@ -7,6 +7,7 @@ from mkevolve.data.plan import LaunchPlan
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.interfaces import CaseResult
 from mkevolve.verify.agenda import Agenda, Entry, Purpose
+from mkevolve.verify.attribution import launch_fault
 from mkevolve.verify.gates import Gate, Rules
 from mkevolve.verify.integrity import same_bits, side_effect, without_launches
 from mkevolve.verify.numeric import Comparison, compare, shape_fault
@@ -29,15 +30,17 @@ _BITWISE = {
 
 
 class Judge:
-    """Judges one run of an agenda. `plan` is the launch plan at the target, where it is known.
+    """Judges one run of an agenda. `plans` are the launch plans, the target's first, where they are known.
 
     After a refusal `failed` is the entry that decided.
     """
 
-    def __init__(self, agenda: Agenda, tier: Tier, plan: LaunchPlan | None, rules: Rules = _ALL) -> None:
+    def __init__(
+        self, agenda: Agenda, tier: Tier, plans: tuple[LaunchPlan, ...] = (), rules: Rules = _ALL
+    ) -> None:
         self._agenda = agenda
         self._tier = tier
-        self._plan = plan
+        self._plans = plans
         self._rules = rules
         self._compared = 0
         self._cases = 0
@@ -92,6 +95,9 @@ class Judge:
         effect = side_effect(result)
         if effect is not None and self._rules.on(_EFFECTS[effect[0]]):
             return self._refuse(entry, effect[0], Step.INTEGRITY, effect[1])
+        fault = self._launched(entry, result)
+        if fault:
+            return self._refuse(entry, Status.FOREIGN_KERNEL, Step.INTEGRITY, fault)
         specs = tuple(e.spec for e in entry.sample.expected)
         fault = shape_fault(result.outputs, specs) if specs else ""
         if fault and self._rules.on(Gate.OUTPUT):
@@ -100,6 +106,13 @@ class Judge:
             return self._noop(entry, result)
         refusal = self._bitwise(entry, result, results) if entry.same_as is not None else None
         return refusal or self._values(entry, result)
+
+    def _launched(self, entry: Entry, result: CaseResult) -> str:
+        """How what ran on a device differs from the launch plan."""
+        plan = next((p for p in self._plans if p.variant == entry.case.variant), None)
+        if plan is None or not (result.activities and entry.case.launch and self._rules.on(Gate.DISPATCH)):
+            return ""
+        return launch_fault(plan, result.activities)
 
     def _values(self, entry: Entry, result: CaseResult) -> Verdict | None:
         if not entry.sample.expected or not self._rules.on(Gate.VALUE):
@@ -136,7 +149,9 @@ class Judge:
         self._still.append(result.outputs)
         if len(self._still) < 2 or not entry.sample.expected:
             return None
-        message = without_launches(self._still[0], self._still[1], entry.sample.expected, self._plan)
+        message = without_launches(
+            self._still[0], self._still[1], entry.sample.expected, next(iter(self._plans), None)
+        )
         return self._refuse(entry, Status.NO_EFFECT, Step.INTEGRITY, message) if message else None
 
     def _refuse(

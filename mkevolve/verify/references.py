@@ -2,8 +2,6 @@
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -12,14 +10,13 @@ from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Graph
 from mkevolve.data.model import Precision
 from mkevolve.data.verdict import Status
-from mkevolve.reference import run_graph, run_graph_fp64
 from mkevolve.verify.cases import Distribution, draw
-from mkevolve.verify.eager import run_eager
-from mkevolve.verify.expected import Expected, expect, tolerance
+from mkevolve.verify.expected import Expected
 from mkevolve.verify.influence import emphases
 from mkevolve.verify.numeric import compare
 from mkevolve.verify.observe import Observation
-from mkevolve.verify.work import flops, in_float32, peak_bytes
+from mkevolve.verify.oracle import expectations, expectations_fp32, results
+from mkevolve.verify.work import flops, peak_bytes
 
 _ATTEMPTS = 4
 _serial = itertools.count()  # observations differ between objects, so their inputs may not be shared
@@ -92,7 +89,7 @@ class References:
         inputs = draw(graph, self.observation, variant, Distribution.CAPTURED, self.seed)
         if inputs is None:
             return None
-        expected = self._expected(graph, (*inputs[0], *inputs[1]))
+        expected = expectations(graph, (*inputs[0], *inputs[1]), self.precision)
         if not is_evidence(expected, _HARDLY_FINITE):
             return None
         key = self._key(variant, Distribution.CAPTURED, 0)
@@ -105,7 +102,7 @@ class References:
             if inputs is None:
                 continue
             special = distribution is Distribution.NONFINITE
-            expected = self._expected(graph, (*inputs[0], *inputs[1]), special)
+            expected = expectations(graph, (*inputs[0], *inputs[1]), self.precision, special)
             if special or is_evidence(expected):
                 key = self._key(variant, distribution, seed, attempt)
                 return Sample(key, variant, distribution, seed, *inputs, expected, attempt)
@@ -148,7 +145,7 @@ class References:
     def _tried(self, graph: Graph, tensors: tuple[torch.Tensor, ...]) -> tuple[Expected, ...] | None:
         """The expectation of changed inputs; None where they are no evidence or not even valid."""
         try:
-            expected = self._expected(graph, tensors)
+            expected = expectations(graph, tensors, self.precision)
         except (IndexError, RuntimeError):  # an index that is none
             return None
         return expected if is_evidence(expected) else None
@@ -156,23 +153,10 @@ class References:
     def _shows(self, graph: Graph, tensors: tuple[torch.Tensor, ...], expected: tuple[Expected, ...]) -> bool:
         """Whether the result of changed inputs would be refused."""
         try:
-            results = _tensors(run_graph_fp64(graph, _named(graph, tensors)))
+            given = results(graph, tensors)
         except (IndexError, RuntimeError):
             return False
-        return compare(results, expected).status is not Status.PASSED
-
-    def _expected(
-        self, graph: Graph, tensors: tuple[torch.Tensor, ...], special: bool = False
-    ) -> tuple[Expected, ...]:
-        inputs = _named(graph, tensors)
-        with _one_thread(), _plain_attention() if special else nullcontext():
-            wide = _tensors(run_graph_fp64(graph, inputs))
-            eager = _tensors(run_eager(graph, inputs, self.precision))
-            near = _tensors(run_graph_fp64(graph, {name: _nudged(t) for name, t in inputs.items()}))
-            return tuple(
-                expect(w, e, v.spec, n)
-                for w, e, v, n in zip(wide, eager, graph.output_values, near, strict=True)
-            )
+        return compare(given, expected).status is not Status.PASSED
 
     def target(self) -> tuple[Sample, str]:
         """The one case at the target sizes, and a note where its reference is not in float64.
@@ -180,40 +164,46 @@ class References:
         The reference is computed in float32 with a widened bound where float64 would take too long, and not
         at all where that would too.
         """
-        name, graph = self.subgraph.variants[0]
-        sample = self._target or self._draw_target(name, graph)
+        graph = self.subgraph.target
+        sample = self._target or self._draw_target(Distribution.REDRAW)
+        assert sample is not None  # only a captured draw can be missing
         self._target = sample
         if not sample.expected:
             return sample, "target: values not compared (the reference would take too long)"
         widened = not _fits(graph, _FP64_FLOPS, _FP64_BYTES, 8)
         return sample, "target: reference in float32, bound widened" if widened else ""
 
-    def _draw_target(self, name: str, graph: Graph) -> Sample:
-        inputs = draw(graph, self.observation, name, Distribution.REDRAW, self.seed)
-        assert inputs is not None  # only a captured draw can be missing
+    def at_target(self, distribution: Distribution) -> Sample | None:
+        """Another case at the target sizes, for a device; None where it is no evidence or costs too much."""
+        key = (self.subgraph.variants[0][0], distribution, 0)
+        if key not in self._samples:
+            sample = self._draw_target(distribution)
+            special = distribution is Distribution.NONFINITE
+            if sample is not None and not (special or is_evidence(sample.expected)):
+                sample = None
+            self._samples[key] = sample if sample is not None and sample.expected else None
+        return self._samples[key]
+
+    def _draw_target(self, distribution: Distribution) -> Sample | None:
+        name, graph = self.subgraph.variants[0]
+        inputs = draw(graph, self.observation, name, distribution, self.seed)
+        if inputs is None:
+            return None
+        tensors = (*inputs[0], *inputs[1])
+        special = distribution is Distribution.NONFINITE
         expected: tuple[Expected, ...] = ()
         if _fits(graph, _FP64_FLOPS, _FP64_BYTES, 8):
-            expected = self._expected(graph, (*inputs[0], *inputs[1]))
+            expected = expectations(graph, tensors, self.precision, special)
         elif _fits(graph, _FP32_FLOPS, _FP32_BYTES, 4):
-            expected = self._expected_fp32(graph, (*inputs[0], *inputs[1]))
-        return Sample(
-            self._key(name, Distribution.REDRAW, 0), name, Distribution.REDRAW, 0, *inputs, expected
-        )
+            expected = expectations_fp32(graph, tensors, self._any_check(distribution), special)
+        return Sample(self._key(name, distribution, 0), name, distribution, 0, *inputs, expected)
 
-    def _expected_fp32(self, graph: Graph, tensors: tuple[torch.Tensor, ...]) -> tuple[Expected, ...]:
-        single = tuple(t.float() if t.is_floating_point() else t for t in tensors)
-        outputs = _tensors(run_graph(in_float32(graph), _named(graph, single)))
-        small = self._any_check()
-        return tuple(
-            tolerance(o, v.spec, small.expected[at] if small else None)
-            for at, (o, v) in enumerate(zip(outputs, graph.output_values, strict=True))
-        )
-
-    def _any_check(self) -> Sample | None:
-        for name, _ in self.subgraph.checks:
-            sample = self.sample(name, Distribution.REDRAW)
-            if sample is not None:
-                return sample
+    def _any_check(self, distribution: Distribution) -> tuple[Expected, ...] | None:
+        for kind in (distribution, Distribution.REDRAW):
+            for name, _ in self.subgraph.checks:
+                sample = self.sample(name, kind)
+                if sample is not None:
+                    return sample.expected
         return None
 
     def checks(self) -> tuple[str, ...]:
@@ -228,22 +218,6 @@ def _fits(graph: Graph, most_flops: float, most_bytes: float, itemsize: int) -> 
     return flops(graph) <= most_flops and peak_bytes(graph, itemsize) <= most_bytes
 
 
-def _named(graph: Graph, tensors: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
-    return {i.name: t for i, t in zip((*graph.activations, *graph.params), tensors, strict=True)}
-
-
-def _tensors(results: Iterable[object]) -> tuple[torch.Tensor, ...]:
-    return tuple(r for r in results if isinstance(r, torch.Tensor))
-
-
-def _nudged(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in float64, each value moved up or down by one unit in the last place of float32."""
-    if not tensor.is_floating_point():
-        return tensor
-    signs = torch.randint(0, 2, tensor.shape, generator=torch.Generator().manual_seed(tensor.numel()))
-    return tensor.double() * (1.0 + 2.0**-23 * (2 * signs - 1))
-
-
 def is_evidence(expected: tuple[Expected, ...], least: float = _FINITE) -> bool:
     """Whether a reference proves anything: at most 1 % of it is not finite, and it is not constant."""
     given = [e for e in expected if e.spec.numel]
@@ -251,25 +225,3 @@ def is_evidence(expected: tuple[Expected, ...], least: float = _FINITE) -> bool:
         return True
     finite = all(e.finite >= least for e in given)
     return finite and any(not e.constant or e.spec.numel == 1 for e in given)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """How a sum is cut among threads changes its last bits, and so what is allowed."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Attention as its formula: the fused kernel of the CPU drops a NaN in short rows."""
-    flash: bool = torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]
-    torch.backends.cuda.enable_flash_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_flash_sdp(flash)
