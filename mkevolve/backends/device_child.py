@@ -31,13 +31,13 @@ def work(job: Json, path: Path) -> Iterator[Frame]:
             "cases": list(cases),
             "off": list(off),
             "profile": bool(profile),
-            "cache": str(cache),
+            "kernels": str(kernels),
         }:
             settings, gates = decode(Configuration, configuration), decode(frozenset[Gate], off)
         case _:
             raise ValueError("not a device job")
     torch.set_num_threads(1)
-    device_seam.use_cache(Path(cache))
+    _link(Path(kernels), path.parent / child.CACHE)
     torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.zeros(1, device="cuda")  # a device that is taken or broken says so here
     yield child.BEGUN
@@ -51,6 +51,13 @@ def work(job: Json, path: Path) -> Iterator[Frame]:
         yield child.case_frame(result)
         if result.status is not Status.PASSED:
             return
+
+
+def _link(kernels: Path, cache: Path) -> None:
+    """Show Triton what is compiled already; what is not goes to this child's own folder."""
+    cache.mkdir(exist_ok=True)
+    for group in kernels.iterdir() if kernels.is_dir() else ():
+        (cache / group.name).symlink_to(group)
 
 
 def _one(

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import torch
 
-from mkevolve.backends import device_seam, torch_state
+from mkevolve.backends import device_seam, results, torch_state
 from mkevolve.backends.allocations import Allocations
 from mkevolve.backends.device_faults import device_fault
 from mkevolve.backends.device_memory import DeviceMemory, first_difference, to_host
@@ -27,15 +27,15 @@ class _Call:
     """One call of `run`: its memory, its launches by kernel, and the first fault that a launch found."""
 
     case: Case
-    off: frozenset[Gate]
     memory: DeviceMemory
+    stream: int  # that the call begins on
     launches: dict[str, int] = field(default_factory=dict)
     fault: CandidateFault | None = None
 
     def launch(self, kernel: str, grid: tuple[int, int, int], stream: int) -> bool:
         """Count a launch and say whether it may go ahead."""
         self.launches[kernel] = self.launches.get(kernel, 0) + (0 not in grid)
-        if stream != torch.cuda.current_stream().cuda_stream and self.fault is None:
+        if stream != self.stream and self.fault is None:
             self.fault = CandidateFault(Status.STATIC_ERROR, f"kernel {kernel} is launched on another stream")
         return self.case.launch
 
@@ -79,14 +79,11 @@ def prepared(module: ModuleType, case: Case, off: frozenset[Gate] = frozenset())
     if not hasattr(module, "prepare"):
         return tuple(p.cuda() for p in case.params)
     memory = DeviceMemory(case.poison)
-    results = module.prepare(*(memory.place(f"p{i}", p) for i, p in enumerate(case.params)))
-    results = (results,) if isinstance(results, torch.Tensor) else results
-    if not isinstance(results, tuple | list) or not all(isinstance(r, torch.Tensor) for r in results):
-        raise CandidateFault(Status.STATIC_ERROR, "prepare must return a tensor or a tuple of tensors")
+    made = results.prepared(module.prepare(*(memory.place(f"p{i}", p) for i, p in enumerate(case.params))))
     changed = () if Gate.INPUT in off else memory.inputs_changed()
     if changed:
         raise CandidateFault(Status.INPUT_WRITTEN, f"prepare writes to its parameter {', '.join(changed)}")
-    return tuple(results)
+    return made
 
 
 def _run(module: ModuleType, configuration: Configuration, case: Case, off: frozenset[Gate]) -> CaseResult:
@@ -114,7 +111,7 @@ def _call(
 ) -> tuple[list[torch.Tensor], _Call]:
     case, off = what
     memory = DeviceMemory(case.poison)
-    call = _Call(case, off, memory)
+    call = _Call(case, memory, torch.cuda.current_stream().cuda_stream)
     inputs = [memory.place(f"x{i}", x) for i, x in enumerate(case.activations)]
     inputs += [memory.place(f"q{i}", q, q.data_ptr() % 16) for i, q in enumerate(params)]
 
@@ -131,34 +128,12 @@ def _call(
     damaged = () if Gate.BOUNDS in off else memory.damaged()
     if damaged:
         raise CandidateFault(Status.OUT_OF_BOUNDS, f"stores outside of {', '.join(damaged)}")
-    return _outputs(returned, memory, Gate.OUTPUT not in off), call
+    return results.outputs(returned, memory, Gate.OUTPUT not in off), call
 
 
 def _on_device(tensor: torch.Tensor) -> None:
     if not tensor.is_cuda:
         raise CandidateFault(Status.STATIC_ERROR, f"run allocates on {tensor.device}: write device=x.device")
-
-
-def _outputs(returned: object, memory: DeviceMemory, unshared: bool) -> list[torch.Tensor]:
-    outputs = list(returned) if isinstance(returned, tuple | list) else [returned]
-    seen: set[str] = set()
-    tensors = []
-    for number, output in enumerate(outputs):
-        if type(output) is not torch.Tensor:
-            raise CandidateFault(
-                Status.WRONG_OUTPUT, f"result {number} is a {type(output).__name__}, not a tensor"
-            )
-        if not output.is_cuda:
-            raise CandidateFault(Status.WRONG_OUTPUT, f"result {number} lies on {output.device}")
-        tensors.append(output)
-        if output.numel() == 0 or not unshared:
-            continue
-        region = memory.find(output)
-        if region is None or region.source is not None or region.name in seen:
-            what = "another result" if region is not None and region.name in seen else "an input"
-            raise CandidateFault(Status.WRONG_OUTPUT, f"result {number} shares its storage with {what}")
-        seen.add(region.name)
-    return tensors
 
 
 def _compare(outputs: list[torch.Tensor], again: list[torch.Tensor]) -> None:

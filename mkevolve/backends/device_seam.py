@@ -2,11 +2,8 @@
 device, and what a process needs so that its forked children launch quickly. Seen to work on Triton 3.6.
 """
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +14,6 @@ from triton.runtime import driver
 from mkevolve.backends import seam
 
 Watch = Callable[[str, tuple[int, int, int], int], bool]
-_GROUP = "__grp__"  # Triton's list of the files of one binary, by absolute path
 
 _watch: Watch | None = None
 
@@ -67,26 +63,3 @@ def watched(watch: Watch) -> Iterator[None]:
         yield
     finally:
         _watch = None
-
-
-def use_cache(folder: Path) -> None:
-    """Have Triton look for compiled kernels in a folder."""
-    knobs.cache.dir = str(folder)
-
-
-def move_cache(source: Path, target: Path) -> None:
-    """Move a Triton cache that a child has written; what is no plain file two levels down stays behind."""
-    for group in source.iterdir() if source.is_dir() else ():
-        if not group.is_dir() or group.is_symlink():
-            continue
-        into = target / group.name
-        into.mkdir(parents=True, exist_ok=True)
-        for file in group.iterdir():
-            if not file.is_file() or file.is_symlink():
-                continue
-            if file.name.startswith(_GROUP):
-                listed = json.loads(file.read_text())["child_paths"]
-                text = json.dumps({"child_paths": {n: str(into / Path(p).name) for n, p in listed.items()}})
-                (into / file.name).write_text(text)
-            else:
-                os.replace(file, into / file.name)

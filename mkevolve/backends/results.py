@@ -1,10 +1,29 @@
 """What `run` and `prepare` may return: plain tensors that hold what they show, on memory of their own."""
 
+from typing import Protocol
+
 import torch
 
 from mkevolve.backends.fault import CandidateFault
-from mkevolve.backends.memory import Memory, detached_copy, extent
+from mkevolve.backends.memory import detached_copy, extent
 from mkevolve.data.verdict import Status
+
+
+class _Region(Protocol):
+    """The storage of one tensor; `source` is what an input was made from, None for allocations."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def source(self) -> object: ...
+
+
+class _Memory(Protocol):
+    """The memory of one call, on the CPU or on a device."""
+
+    def find(self, tensor: torch.Tensor) -> _Region | None: ...
 
 
 def plain_fault(value: object) -> str:
@@ -61,7 +80,7 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return detached_copy(tensor).contiguous().reshape(-1).view(torch.uint8)
 
 
-def outputs(returned: object, memory: Memory, unshared: bool) -> list[torch.Tensor]:
+def outputs(returned: object, memory: _Memory, unshared: bool) -> list[torch.Tensor]:
     """The tensors that `run` returned; raises `CandidateFault` where they are not what a result may be.
 
     With `unshared` each must fill an allocation of its own.
@@ -82,7 +101,7 @@ def outputs(returned: object, memory: Memory, unshared: bool) -> list[torch.Tens
     return tensors
 
 
-def _storage_fault(output: torch.Tensor, memory: Memory, seen: set[str]) -> str:
+def _storage_fault(output: torch.Tensor, memory: _Memory, seen: set[str]) -> str:
     region = memory.find(output)
     if region is None:
         return "lies in memory that run did not allocate by torch.empty and the like"
