@@ -40,7 +40,7 @@ def describe(error: BaseException, path: str) -> str:
 
 def watch_crashes(folder: Path) -> None:
     """Have this process write its stack into a file of `folder` when SIGSEGV, SIGBUS or SIGABRT ends it."""
-    faulthandler.enable((folder / CRASH).open("w"), all_threads=False)  # noqa: SIM115 (open until the end)
+    faulthandler.enable((folder / CRASH).open("w"), all_threads=False)
 
 
 def crash(folder: Path, candidate: str) -> tuple[Status, str] | None:
@@ -58,9 +58,6 @@ def crash(folder: Path, candidate: str) -> tuple[Status, str] | None:
         return None
     for frame in frames:
         if frame["path"] == candidate:
-            where = f"line {frame['line']}"
-            return (
-                Status.STATIC_ERROR,
-                f"{where}: {frame['name']} reads or writes a tensor outside its launches",
-            )
+            what = f"{frame['name']} reads or writes a tensor outside its launches"
+            return Status.STATIC_ERROR, f"line {frame['line']}: {what}"
     return None

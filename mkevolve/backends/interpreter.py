@@ -29,6 +29,7 @@ from mkevolve.backends.allocations import Allocations
 from mkevolve.backends.fault import CandidateFault, describe
 from mkevolve.backends.interpreter_launch import Call, activated
 from mkevolve.backends.memory import Memory, OutOfBoundsError, detached_copy
+from mkevolve.backends.seal import Seal, seal
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.gates import Gate
 from mkevolve.data.verdict import Status
@@ -36,11 +37,16 @@ from mkevolve.interfaces import Case, CaseResult
 
 _calls = itertools.count()
 _last: Memory | None = None  # of the call before
+_seal: Seal | None = None
 _compared: "weakref.WeakSet[Callable[..., object]]" = weakref.WeakSet()  # what was called twice: a `prepare`
 
 
-def install() -> None:
-    """Correct and instrument this process's Triton interpreter; call it before candidates are imported."""
+def install(sealed: bool = True) -> None:
+    """Correct and instrument this process's Triton interpreter; call it before candidates are imported.
+
+    With `sealed`, functions that are replaced afterwards count as changed state: in a process of ours.
+    """
+    global _seal
     torch.set_num_threads(1)
     builder = interpreter.interpreter_builder
     builder.__class__ = interpreter_ops.Operations
@@ -57,6 +63,7 @@ def install() -> None:
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     # Triton 3.6 converts an array of one element, which numpy 2.4 refuses.
     tl.tensor.__index__ = lambda tensor: int(tensor.handle.data.item())
+    _seal = seal() if sealed else None
 
 
 def run_case(
@@ -85,7 +92,7 @@ def run_case(
         result = CaseResult(Status.OUT_OF_BOUNDS, describe(fault, path))
     except Exception as fault:  # noqa: BLE001 (the candidate's own code ran)
         result = CaseResult(Status.RUNTIME_ERROR, describe(fault, path))
-    changed = before.restore()
+    changed = (*before.restore(), *_replaced())
     if result.status is not Status.PASSED:
         return result
     return CaseResult(
@@ -98,6 +105,16 @@ def run_case(
         launches=call.launches,
         seconds=time.perf_counter() - start,
     )
+
+
+def _replaced() -> tuple[str, ...]:
+    if _seal is None:
+        return ()
+    builder = interpreter.interpreter_builder
+    own = {n for n, v in vars(builder).items() if n.startswith("create_") and callable(v)}
+    if type(builder) is not interpreter_ops.Operations:
+        own.add("__class__")
+    return (*_seal.broken(), *(f"interpreter_builder.{n}" for n in sorted(own)))
 
 
 def _run(module: ModuleType, configuration: Configuration, call: Call) -> CaseResult:

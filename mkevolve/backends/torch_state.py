@@ -1,11 +1,23 @@
 """Global state of torch, Python and numpy that a candidate must leave as it found it."""
 
+import atexit
+import gc
+import os
 import random
+import signal
+import sys
+import threading
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.nn.modules import module as modules
+
+_SIGNALS = tuple(sorted(signal.valid_signals()))
+_SMALLEST = 5e-324
 
 
 def _numpy_state() -> tuple[object, ...]:
@@ -13,24 +25,108 @@ def _numpy_state() -> tuple[object, ...]:
     return (kind, bytes(np.asarray(keys)), *rest)
 
 
+def _autocast() -> tuple[object, ...]:
+    kinds = ("cpu", "cuda")
+    modes = [(torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds]
+    return (*modes, torch.is_autocast_cache_enabled())
+
+
+def _backend_flags() -> tuple[object, ...]:
+    cudnn = ("enabled", "benchmark", "deterministic", "allow_tf32")
+    matmul = ("allow_tf32", "fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction")
+    return (
+        *(getattr(torch._C, f"_get_cudnn_{name}")() for name in cudnn),
+        torch._C._get_cublas_allow_tf32(),
+        torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
+        torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
+        torch._C._get_mkldnn_enabled(),
+        torch._C._get_flash_sdp_enabled(),
+        torch._C._get_mem_efficient_sdp_enabled(),
+        torch._C._get_math_sdp_enabled(),
+        len(matmul),
+    )
+
+
+def _deterministic() -> tuple[object, ...]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch._C._get_deterministic_fill_uninitialized_memory(),
+    )
+
+
+def _modes() -> tuple[object, ...]:
+    return (
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._is_torch_function_enabled(),
+        torch._C._functorch.peek_interpreter_stack() is None,
+    )
+
+
+def _module_hooks() -> tuple[object, ...]:
+    names = [n for n in vars(modules) if n.startswith("_global_") and n.endswith("hooks")]
+    return tuple((n, tuple(vars(modules)[n].values())) for n in names)
+
+
+def _threads() -> tuple[object, ...]:
+    native = 0
+    with suppress(OSError):  # a sandbox may hide it
+        native = len(os.listdir("/proc/self/task"))
+    return (tuple(t.ident for t in threading.enumerate()), native)
+
+
+def _collector() -> tuple[object, ...]:
+    return (gc.isenabled(), gc.get_threshold(), tuple(map(id, gc.callbacks)))
+
+
+def _tracing() -> tuple[object, ...]:
+    return (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile())
+
+
+def _import_system() -> tuple[object, ...]:
+    lists = (sys.path, sys.meta_path, sys.path_hooks, sys.argv)
+    return (*(tuple(map(id, names)) for names in lists), sys.getrecursionlimit(), sys.dont_write_bytecode)
+
+
+def _signal_handlers() -> tuple[object, ...]:
+    return (*map(signal.getsignal, _SIGNALS), signal.getitimer(signal.ITIMER_REAL))
+
+
 _READERS: dict[str, Callable[[], object]] = {
     "default dtype": torch.get_default_dtype,
     "default device": torch.get_default_device,
     "float32 matmul precision": torch.get_float32_matmul_precision,
+    "backend flags": _backend_flags,
     "grad mode": torch.is_grad_enabled,
     "inference mode": torch.is_inference_mode_enabled,
-    "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
-    "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
+    "anomaly mode": lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+    "autocast": _autocast,
+    "deterministic algorithms": _deterministic,
+    "torch modes": _modes,
+    "module hooks": _module_hooks,
+    "number of torch threads": torch.get_num_threads,
+    "flushing of denormal numbers": lambda: _SMALLEST * 1.0 == 0.0,
     "torch random state": lambda: torch.get_rng_state().numpy().tobytes(),
     "numpy random state": _numpy_state,
     "python random state": random.getstate,
+    "numpy error state": np.geterr,
+    "environment": lambda: dict(os.environ),
+    "working folder": os.getcwd,
+    "warning filters": lambda: tuple(warnings.filters),
+    "signal handlers": _signal_handlers,
+    "tracing": _tracing,
+    "garbage collector": _collector,
+    "import system": _import_system,
+    "exit handlers": atexit._ncallbacks,
+    "threads": _threads,
 }
 _WRITERS: dict[str, Callable[[object], object]] = {
     "default dtype": lambda v: torch.set_default_dtype(v),  # type: ignore[arg-type]
     "default device": lambda v: torch.set_default_device(None if v == torch.device("cpu") else v),  # type: ignore[arg-type]
     "float32 matmul precision": lambda v: torch.set_float32_matmul_precision(str(v)),
     "grad mode": lambda v: torch._C._set_grad_enabled(bool(v)),
-    "deterministic algorithms": lambda v: torch.use_deterministic_algorithms(bool(v)),
+    "deterministic algorithms": lambda v: torch.use_deterministic_algorithms(bool(v[0])),  # type: ignore[index]
 }
 
 

@@ -88,7 +88,7 @@ class InterpreterLauncher(Launcher):
         from mkevolve.backends.interpreter import install
 
         threads = torch.get_num_threads()
-        install()
+        install(sealed=False)  # what others replace in the user's process is theirs
         torch.set_num_threads(threads)
 
     def __call__(
