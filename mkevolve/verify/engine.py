@@ -1,5 +1,6 @@
 """The verifier: cheapest step first, and the first failure ends it. It alone accepts a candidate."""
 
+import re
 import time
 from dataclasses import dataclass, replace
 
@@ -18,10 +19,11 @@ from mkevolve.verify.compiled import judge_plans
 from mkevolve.verify.gates import Gate, Rules
 from mkevolve.verify.judge import Judge
 from mkevolve.verify.references import References
-from mkevolve.verify.static import check, tunables
+from mkevolve.verify.static import check, nan_notes, tunables
 
 VERIFIER = "2"
 DEADLINE = {Tier.SCREEN: 60.0, Tier.ACCEPT: 300.0}  # seconds for all cases of a candidate
+_LINE = re.compile(r"(?:with launches disabled: )?line (\d+)\b")
 COMPILE_DEADLINE = 10.0  # seconds a variant
 _COMPILES = {Status.STATIC_ERROR: Gate.DISPATCH, Status.WRONG_OUTPUT: Gate.OUTPUT}  # by what a child says
 _PLANS = {
@@ -80,7 +82,20 @@ class Verifier:
         """Verify one configuration of a candidate. Never raises for a candidate's fault."""
         start = time.perf_counter()
         finding = self._steps(subgraph, references, source, configuration, tier)
-        return replace(finding, seconds=time.perf_counter() - start)
+        verdict = self._noted(finding.verdict, source)
+        return replace(finding, verdict=verdict, seconds=time.perf_counter() - start)
+
+    def _noted(self, verdict: Verdict, source: str) -> Verdict:
+        """The verdict with the line that it names as a number, and what was not checked or enforced here."""
+        notes = list(verdict.notes)
+        if not self._rules.whole:
+            notes += nan_notes(source)
+        missing = self._backend.protection.missing
+        if missing:
+            notes.append(f"sandbox: not enforced here: {', '.join(missing)}")
+        named = _LINE.match(verdict.message)
+        line = int(named[1]) if named and verdict.evidence.line is None else verdict.evidence.line
+        return replace(verdict, notes=tuple(notes), evidence=replace(verdict.evidence, line=line))
 
     def _steps(
         self,
@@ -130,10 +145,6 @@ class Verifier:
         if verdict.passed and tier is Tier.ACCEPT and self._rules.whole and plans:
             target = next(e.case for e in plan.entries if e.purpose is Purpose.TARGET)
             verdict = self._profiled(verdict, replace(job, cases=(target,), profile=True), plans[0])
-        missing = self._backend.protection.missing
-        if missing:
-            note = f"sandbox: not enforced here: {', '.join(missing)}"
-            verdict = replace(verdict, notes=(*verdict.notes, note))
         return Finding(verdict, plans, judge.traffic(results))
 
     def _profiled(self, verdict: Verdict, job: RunJob, plan: LaunchPlan) -> Verdict:

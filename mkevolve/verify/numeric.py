@@ -68,22 +68,27 @@ def compare(
     outputs: tuple[torch.Tensor, ...],
     expected: tuple[Expected, ...],
     written: tuple[torch.Tensor, ...] | None = None,
+    explain: bool = True,
 ) -> Comparison:
-    """Compare outputs, whose shapes are right, where they were `written` (None = everywhere)."""
+    """Compare outputs, whose shapes are right, where they were `written` (None = everywhere).
+
+    Without `explain` a difference is not described, which takes longer than to find it.
+    """
     compared, worst, allowed = 0, 0.0, 0.0
     for number, (output, want) in enumerate(zip(outputs, expected, strict=True)):
         mask = None if written is None else written[number]
         found = _compare(output, want, mask)
         compared += found.compared
         if found.status is not Status.PASSED:
-            return _refused(number, output, want, mask, replace(found, compared=compared))
+            found = replace(found, compared=compared, result=number)
+            return _explained(found, output, want, mask) if explain else found
         if found.error is not None and found.error >= worst:
             worst, allowed = found.error, found.allowed or 0.0
     return Comparison(Status.PASSED, "", worst, allowed, compared)
 
 
-def _refused(
-    number: int, output: torch.Tensor, want: Expected, written: torch.Tensor | None, found: Comparison
+def _explained(
+    found: Comparison, output: torch.Tensor, want: Expected, written: torch.Tensor | None
 ) -> Comparison:
     wrong, judged = wrong_elements(output, want, written)
     stands_out = bool(wrong.any())
@@ -93,7 +98,7 @@ def _refused(
     text = difference.text
     if not stands_out:  # the norm decided
         text = f"off by {found.error:.2g} of its rms everywhere, allowed {found.allowed:.2g}; {text}"
-    return replace(found, message=f"result {number}: {text}", result=number, difference=difference)
+    return replace(found, message=f"result {found.result}: {text}", difference=difference)
 
 
 def wrong_elements(

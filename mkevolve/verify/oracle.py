@@ -20,7 +20,7 @@ def expectations(
 ) -> tuple[Expected, ...]:
     """What is expected of each output; with `special` inputs, NaN or infinite, attention is its formula."""
     inputs = _named(graph, tensors)
-    with _one_thread(), _plain_attention() if special else nullcontext():
+    with _one_thread(), plain_attention() if special else nullcontext():
         wide = _tensors(run_graph_fp64(graph, inputs))
         eager = _tensors(run_eager(graph, inputs, precision))
         near = _tensors(run_graph_fp64(graph, {name: _nudged(t) for name, t in inputs.items()}))
@@ -33,7 +33,7 @@ def expectations_fp32(
 ) -> tuple[Expected, ...]:
     """The same around a reference in float32; eager's error is that of a `small` case."""
     single = tuple(t.float() if t.is_floating_point() else t for t in tensors)
-    with _plain_attention() if special else nullcontext():
+    with plain_attention() if special else nullcontext():
         outputs = _tensors(run_graph(in_float32(graph), _named(graph, single)))
     return tuple(
         tolerance(o, v.spec, small[at] if small else None)
@@ -75,7 +75,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _plain_attention() -> Iterator[None]:
+def plain_attention() -> Iterator[None]:
     """Attention as its formula: the fused kernel of the CPU drops a NaN in short rows."""
     flash: bool = torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_flash_sdp(False)
