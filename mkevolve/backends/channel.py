@@ -13,16 +13,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import mkevolve
+from mkevolve.backends.confinement import Mode, Setup
 from mkevolve.backends.processes import Limits, end_processes_in
-from mkevolve.backends.wire import Frame, MalformedFrame, split_frames
+from mkevolve.backends.wire import Frame, FrameReader, MalformedFrame
 from mkevolve.errors import BackendError
 
 # Nothing else of the caller's environment reaches a child: it may hold keys.
-_ALLOWED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT", "CUDA_HOME")
+_ALLOWED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
+_OF_DEVICES = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+)  # fmt: skip
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _START = 180.0  # seconds that loading torch and triton may take on a busy machine
 _GRACE = 15.0  # seconds beyond the job's end after which its zygote is given up
-_MOST_BYTES = 8 << 30
 _TRIES = 5  # zygotes that may be lost before a job has begun
 
 
@@ -30,8 +34,9 @@ _TRIES = 5  # zygotes that may be lost before a job has begun
 class Outcome:
     """What came back of a job: the frames, and how the child ended.
 
-    `how` is `exit`, `signal`, `timeout`, `processes` (too many), `flood` (too many bytes) or `lost` (the
-    zygote died twice with it). `said` is the last line of what the child printed.
+    `how` is `exit`, `signal`, `timeout`, `processes` or `disk` (too much), `malformed` (what it sent, as
+    `said` tells) or `lost` (the zygote died twice with it). Otherwise `said` is the last line that the child
+    printed.
     """
 
     frames: tuple[Frame, ...]
@@ -42,11 +47,11 @@ class Outcome:
 
 
 class Channel:
-    """One zygote, started when first needed. `scratch` is removed by the zygote when it ends."""
+    """One zygote, started when first needed. Its scratch folder is removed by the zygote when it ends."""
 
-    def __init__(self, interpret: bool, scratch: Path) -> None:
-        self._interpret = interpret
-        self._scratch = scratch
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._scratch = setup.scratch
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -62,14 +67,14 @@ class Channel:
             if self._process is None:
                 self._launch()
 
-    def run(self, task: str, folder: Path, limits: Limits) -> Outcome:
+    def run(self, folder: Path, limits: Limits) -> Outcome:
         """Have a child do the job that lies in `folder`; returns when all its descendants are gone."""
         with self._lock:
             lost, tries = 0, 0
             while lost < 2 and tries < _TRIES:
                 tries += 1
                 try:
-                    return self._run(task, folder, limits)
+                    return self._run(folder, limits)
                 except _ZygoteLost as loss:
                     lost += loss.started
                     self._discard()
@@ -99,17 +104,21 @@ class Channel:
         if self._control is not None:
             self._control.close()
 
+    @property
+    def _log(self) -> Path:
+        return self._scratch / f"{self._setup.mode}.log"
+
     def _launch(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mode = "interpret" if self._interpret else "compile"
-        with theirs, (self._scratch / f"{mode}.log").open("ab") as log:
+        with theirs, self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-s", "-m", "mkevolve.backends.zygote"),
-                    *(str(theirs.fileno()), mode, str(self._scratch)),
+                    *(str(theirs.fileno()), self._setup.mode, str(self._scratch)),
+                    ",".join(sorted(self._setup.measures)),
                 ],
-                env=_environment(self._interpret, self._scratch),
+                env=_environment(self._setup.mode, self._scratch),
                 pass_fds=[theirs.fileno()],
                 cwd=self._scratch,
                 stdin=subprocess.DEVNULL,
@@ -120,24 +129,25 @@ class Channel:
         self._control = ours
         self._ready = False
 
-    def _run(self, task: str, folder: Path, limits: Limits) -> Outcome:
+    def _run(self, folder: Path, limits: Limits) -> Outcome:
         if self._process is None:
             self._launch()
         control = self._await_ready()
         started = time.monotonic()
         read, write = os.pipe()
         try:
-            order = {"task": task, "folder": str(folder), "limits": asdict(limits)}
+            order = {"folder": str(folder), "limits": asdict(limits)}
             try:
                 socket.send_fds(control, [json.dumps(order).encode()], [write])
             except OSError as error:
                 raise _ZygoteLost(started=False) from error
             finally:
                 os.close(write)
-            data, how, code = self._collect(control, read, started + limits.wall + _GRACE)
+            answer = _Answer(read, limits.memory)
+            how, code = self._collect(control, answer, started + limits.wall + _GRACE)
         finally:
             os.close(read)
-        return Outcome(_frames(data), how, code, time.monotonic() - started)
+        return Outcome(answer.frames, how, code, time.monotonic() - started, answer.fault)
 
     def _await_ready(self) -> socket.socket:
         control = self._control
@@ -150,29 +160,26 @@ class Channel:
                 self._ready = False
             control.settimeout(None)
             if not self._ready:
-                log = self._scratch / ("interpret.log" if self._interpret else "compile.log")
-                tail = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
+                said = self._log.read_text(errors="replace") if self._log.exists() else ""
+                tail = said.strip().splitlines()[-1:]
                 self._discard()
                 raise BackendError(f"the process that loads torch and triton did not start: {''.join(tail)}")
         return control
 
-    def _collect(self, control: socket.socket, read: int, until: float) -> tuple[bytearray, str, int]:
+    def _collect(self, control: socket.socket, answer: "_Answer", until: float) -> tuple[str, int]:
         """Read the pipe until the zygote says that all is over, then what is left in it."""
-        data, started = bytearray(), False
+        started = False
         poll = select.poll()
-        poll.register(read, select.POLLIN)
+        poll.register(answer.pipe, select.POLLIN)
         poll.register(control, select.POLLIN)
         while True:
             events = dict(poll.poll(max(0.0, until - time.monotonic()) * 1000))
             if not events:
                 raise _ZygoteLost(started)
-            if events.get(read, 0) & select.POLLIN:
-                data += os.read(read, 1 << 20)
-            elif read in events:
-                poll.unregister(read)
-            if len(data) > _MOST_BYTES:
-                self._discard()
-                return bytearray(), "flood", 0
+            if answer.pipe in events and not answer.take():
+                poll.unregister(answer.pipe)
+                if answer.fault:
+                    _tell_to_stop(control)
             if control.fileno() in events:
                 message = _receive(control)
                 if not message:
@@ -181,9 +188,9 @@ class Channel:
                 if "started" in end:
                     started = True
                     continue
-                while chunk := os.read(read, 1 << 20):  # no writer is left, so this ends
-                    data += chunk
-                return data, end["how"], end["code"]
+                while answer.take():  # no writer is left, so this ends
+                    pass
+                return ("malformed", 0) if answer.fault else (end["how"], end["code"])
 
     def _discard(self) -> None:
         process, control = self._process, self._control
@@ -213,24 +220,49 @@ def _receive(control: socket.socket) -> bytes:
         return b""
 
 
-def _frames(data: bytearray) -> tuple[Frame, ...]:
-    frames: list[Frame] = []
-    with contextlib.suppress(MalformedFrame):  # the frames before the cut are whole
-        for frame in split_frames(data):
-            frames.append(frame)
-    return tuple(frames)
+def _tell_to_stop(control: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # a zygote that is gone is found out next
+        control.send(json.dumps({"stop": 1}).encode())
 
 
-def _environment(interpret: bool, scratch: Path) -> dict[str, str]:
+class _Answer:
+    """What comes out of a job's pipe; the first bytes that are no frame of ours end it, as its `fault`."""
+
+    def __init__(self, pipe: int, most: int) -> None:
+        self.pipe = pipe
+        self.fault = ""
+        self._reader = FrameReader(most)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return tuple(self._reader.frames)
+
+    def take(self) -> bool:
+        """Read once; False when nothing more is to come, or to be read."""
+        if self.fault:
+            return False
+        data = os.read(self.pipe, 1 << 20)
+        try:
+            self._reader.feed(data)
+        except MalformedFrame as error:
+            self.fault = str(error)
+        return bool(data) and not self.fault
+
+
+def _environment(mode: Mode, scratch: Path) -> dict[str, str]:
     package = str(Path(mkevolve.__file__).resolve().parent.parent)
-    kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
+    names = (*_ALLOWED, *_OF_DEVICES) if mode is Mode.DEVICE else _ALLOWED
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     fixed = {
         "PYTHONPATH": package,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "HOME": str(scratch),
         "TRITON_CACHE_DIR": str(scratch / "triton"),
-        "CUDA_VISIBLE_DEVICES": "",
+        "CUDA_CACHE_PATH": str(scratch / "cuda"),
     }
-    threads = dict.fromkeys(_ONE_THREAD, "1")
-    return kept | fixed | threads | ({"TRITON_INTERPRET": "1"} if interpret else {})
+    if mode is not Mode.DEVICE:
+        fixed["CUDA_VISIBLE_DEVICES"] = ""
+    if mode is Mode.INTERPRET:
+        fixed["TRITON_INTERPRET"] = "1"
+    return kept | fixed | dict.fromkeys(_ONE_THREAD, "1")

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
@@ -17,17 +17,18 @@ from typing import NoReturn
 
 import torch
 
+from mkevolve.backends.confinement import Mode, Setup, confine
 from mkevolve.backends.fault import CandidateFault, describe
 from mkevolve.backends.processes import Limits, apply_limits
 from mkevolve.backends.wire import (
     Frame,
+    FrameWriter,
     MalformedFrame,
     encoded_spec,
     map_tensors,
     pack,
     scattered,
     unpack,
-    write_frame,
 )
 from mkevolve.data.activity import Activity
 from mkevolve.data.candidate import Configuration
@@ -41,17 +42,9 @@ from mkevolve.interfaces import Case, CaseResult, CompileJob, CompileResult
 from mkevolve.interfaces import Order as RunOrder
 
 SOURCE, JOB, OUTPUT = "candidate.py", "job.json", "output.txt"  # files of a job's folder
+CACHE = "triton"  # and where compiled kernels lie there
 BEGUN = Frame({"begun": True})  # all before it is our own code's doing
-_HOME = ("HOME", "TMPDIR", "TRITON_HOME", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What the zygote is asked for: `task` is `compile` or `run`, `folder` holds the job."""
-
-    task: str
-    folder: str
-    limits: Limits
+_HOME = ("HOME", "TMPDIR", "TRITON_HOME", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +74,46 @@ class _PlainResult:
     activities: tuple[Activity, ...]
 
 
-def serve(order: Order, pipe: int) -> NoReturn:
+def serve(setup: Setup, folder: Path, limits: Limits, pipe: int) -> NoReturn:
     """Do one job and end the process. `pipe` takes the frames."""
     code = 1
+    writer: FrameWriter | None = None
     try:
-        folder = Path(order.folder)
-        pipe = _own_descriptors(pipe, folder / OUTPUT)
-        sandbox(order.limits, folder)
-        torch.set_num_threads(1)  # a pool of threads does not survive the fork
+        writer = FrameWriter(_own_descriptors(pipe, folder / OUTPUT))
         job = json.loads((folder / JOB).read_text())
-        for frame in (_compile if order.task == "compile" else _run)(job, folder / SOURCE):
-            write_frame(pipe, frame)
+        work = _work(setup.mode)
+        _settle(limits, folder)
+        confine(setup, folder)
+        torch.set_num_threads(1)  # a pool of threads does not survive the fork
+        for frame in work(job, folder / SOURCE):
+            writer.write(frame)
         code = 0
     except BaseException as error:  # noqa: BLE001 - our own fault: the parent must hear of it
-        write_frame(pipe, Frame({"broken": f"{type(error).__name__}: {error}"}))
+        if writer is not None:
+            writer.write(Frame({"broken": f"{type(error).__name__}: {error}"}))
     finally:
         os._exit(code)  # neither exit handlers nor buffers of the zygote
 
 
-def sandbox(limits: Limits, folder: Path) -> None:
-    """Confine this process before candidate code runs; all that a child is denied is denied here."""
+def _settle(limits: Limits, folder: Path) -> None:
+    """Live in the job's folder, within the limits."""
     os.chdir(folder)
     os.umask(0o077)
     os.environ.update(dict.fromkeys(_HOME, str(folder)))
+    os.environ["TRITON_CACHE_DIR"] = str(folder / CACHE)
     tempfile.tempdir = None
     sys.dont_write_bytecode = True
     apply_limits(limits)
+
+
+def _work(mode: Mode) -> Callable[[Json, Path], Iterator[Frame]]:
+    if mode is Mode.INTERPRET:
+        return _run
+    if mode is Mode.DEVICE:
+        from mkevolve.backends import device_child
+
+        return device_child.work
+    return _compile
 
 
 def load_candidate(path: Path) -> ModuleType:
@@ -160,7 +167,7 @@ def _compile(job: Json, path: Path) -> Iterator[Frame]:
             )
         result = CompileResult(Status.PASSED, plans=tuple(plans))
     except BaseException as error:  # noqa: BLE001 - candidate code
-        status, message = _blame(error, path)
+        status, message = blame(error, path)
         if status is Status.COMPILE_ERROR and not message.startswith("line "):
             message += _diagnostic(path)
         result = CompileResult(status, message)
@@ -181,13 +188,13 @@ def _run(job: Json, path: Path) -> Iterator[Frame]:
     try:
         module = load_candidate(path)
     except BaseException as error:  # noqa: BLE001 - candidate code
-        yield case_frame(CaseResult(*_blame(error, path)))
+        yield case_frame(CaseResult(*blame(error, path)))
         return
     for case in cases:
         try:
             result = interpreter.run_case(module, settings, read_case(case), gates)
         except BaseException as error:  # noqa: BLE001 - candidate code
-            result = CaseResult(*_blame(error, path))
+            result = CaseResult(*blame(error, path))
         yield case_frame(result)
         if result.status is not Status.PASSED:
             return
@@ -253,7 +260,8 @@ def read_case_frame(frame: Frame) -> CaseResult:
     raise MalformedFrame("no case")
 
 
-def _blame(error: BaseException, path: Path) -> tuple[Status, str]:
+def blame(error: BaseException, path: Path) -> tuple[Status, str]:
+    """Status and message of what candidate code raised."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, CandidateFault):

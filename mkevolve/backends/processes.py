@@ -1,6 +1,5 @@
 """Trees of processes on Linux: who descends from whom, ending them all, and the limits of a child."""
 
-import ctypes
 import os
 import resource
 import signal
@@ -10,8 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_PDEATHSIG = 1
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PATIENCE = 4.0  # a loaded machine may be this much slower before a job that computes is taken to hang
@@ -21,34 +18,21 @@ _PATIENCE = 4.0  # a loaded machine may be this much slower before a job that co
 class Limits:
     """What one job may use: seconds, bytes of memory, bytes in one file, processes at a time.
 
-    `deadline` is in processor time of all that the job started, so that other load does not decide. `memory`
-    is address space beyond what a child has at its start: loaded libraries alone take 1 to 10 GiB.
+    `deadline` is in processor time of all that the job started, so that other load does not decide; with
+    `wall_clock`, where a device computes, in time. `memory` is address space beyond what a child has at its
+    start: loaded libraries alone take 1 to 10 GiB. `file` also limits what its folder holds.
     """
 
     deadline: float
     memory: int = 8 << 30
     file: int = 1 << 30
     processes: int = 32
+    wall_clock: bool = False
 
     @property
     def wall(self) -> float:
         """Seconds after which even a job that hardly computes is ended."""
-        return self.deadline * _PATIENCE
-
-
-def become_reaper() -> None:
-    """Make orphaned descendants children of this process, so that `setsid` is no escape."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-
-
-def die_with_parent(parent: int) -> None:
-    """Have this process killed when `parent`, which forked it, ends in any way."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call
-        os.kill(os.getpid(), signal.SIGKILL)
+        return self.deadline * (1.0 if self.wall_clock else _PATIENCE)
 
 
 def descendants(root: int) -> tuple[int, ...]:
@@ -121,6 +105,22 @@ def apply_limits(limits: Limits) -> None:
 def _address_space() -> int:
     pages = int((_PROC / "self" / "statm").read_text().split()[0])
     return pages * resource.getpagesize()
+
+
+def bytes_below(folder: Path, most_entries: int = 10_000) -> int:
+    """Bytes that the files below a folder take on disk; with too many entries, more than any limit."""
+    total, pending = 0, [folder]
+    while pending:
+        with suppress(OSError), os.scandir(pending.pop()) as entries:  # it may vanish while we look
+            for entry in entries:
+                most_entries -= 1
+                if most_entries < 0:
+                    return 1 << 62
+                with suppress(OSError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(Path(entry.path))
+    return total
 
 
 def _works_in(pid: int, folder: Path) -> bool:

@@ -5,7 +5,7 @@ payload.
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,10 @@ from safetensors.torch import load, save, save_file
 from mkevolve.data.codec import Json, decode_spec, encode_spec
 from mkevolve.data.graph import TensorSpec
 
-_PREFIX = struct.Struct("<IQ")  # bytes of the header, bytes of the payload
+_SEAL = 16
+_PREFIX = struct.Struct(f"<{_SEAL}sIIQ")  # seal, number of the frame, bytes of the header and of the payload
+_MOST_HEADER = 1 << 28
+_MOST_ELEMENTS = 1 << 33  # of a tensor of which few elements were sent; more is no result of a real job
 _PAD = 16  # each tensor starts at a multiple of its item size
 
 
@@ -32,33 +35,76 @@ class MalformedFrame(Exception):
     """The bytes of a child are not frames: it was cut off, or candidate code wrote to the pipe."""
 
 
-def write_frame(fd: int, frame: Frame) -> None:
-    """Write a frame whole; blocks while the pipe is full."""
-    header = json.dumps(frame.header).encode()
-    for part in (_PREFIX.pack(len(header), len(frame.payload)), header, frame.payload):
-        view = memoryview(part)
-        while view:
-            view = view[os.write(fd, view) :]
+class FrameWriter:
+    """Writes frames whole, numbered and with a seal that the first one, sent before candidate code runs,
+    announces.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._seal = os.urandom(_SEAL)
+        self._count = 0
+
+    def write(self, frame: Frame) -> None:
+        """Write one frame; blocks while the pipe is full."""
+        header = json.dumps(frame.header).encode()
+        prefix = _PREFIX.pack(self._seal, self._count, len(header), len(frame.payload))
+        self._count += 1
+        for part in (prefix, header, frame.payload):
+            view = memoryview(part)
+            while view:
+                view = view[os.write(self._fd, view) :]
 
 
-def split_frames(data: bytes | bytearray) -> Iterator[Frame]:
-    """Yield the frames in `data`; raises `MalformedFrame` where the rest is none."""
-    at, view = 0, memoryview(data)
-    while at < len(view):
-        if at + _PREFIX.size > len(view):
-            raise MalformedFrame("cut off in a length")
-        header, payload = _PREFIX.unpack_from(view, at)
-        start = at + _PREFIX.size
-        at = start + header + payload
-        if at > len(view):
-            raise MalformedFrame("cut off in a frame")
-        try:
-            value = json.loads(bytes(view[start : start + header]))
-        except ValueError as error:
-            raise MalformedFrame(str(error)) from error
-        if not isinstance(value, dict):
-            raise MalformedFrame("a header that is no object")
-        yield Frame(value, bytes(view[start + header : at]))
+class FrameReader:
+    """Takes the bytes of a pipe as they come; `frames` are those that are whole.
+
+    What candidate code writes to the pipe lacks the seal, or the right number, and is refused at its first
+    bytes, however much follows. That is a hurdle and no proof: code that walks the stack of its process finds
+    the writer. It can then claim any outputs for the cases that were asked, no more. The static rules deny
+    candidates every way to do so.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.frames: list[Frame] = []
+        self._most = most  # bytes of all frames
+        self._data = bytearray()
+        self._seal: bytes | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what was read; raises `MalformedFrame` at the first bytes that are no frame of ours."""
+        self._data += data
+        while len(self._data) >= _PREFIX.size:
+            seal, number, header, payload = _PREFIX.unpack_from(self._data)
+            if self._seal not in (None, seal) or number != len(self.frames):
+                raise MalformedFrame("something else than our frames was written to the pipe")
+            self._seal = seal
+            if header > _MOST_HEADER or payload > self._most:
+                raise MalformedFrame("the child sent more than it may")
+            end = _PREFIX.size + header + payload
+            if len(self._data) < end:
+                return
+            self._most -= payload
+            view = memoryview(self._data)
+            try:
+                frame = Frame(
+                    _object(bytes(view[_PREFIX.size : _PREFIX.size + header])),
+                    bytes(view[_PREFIX.size + header : end]),
+                )
+            finally:
+                view.release()
+            self.frames.append(frame)
+            del self._data[:end]
+
+
+def _object(text: bytes) -> dict[str, Json]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedFrame(f"a header that is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise MalformedFrame("a header that is no object")
+    return value
 
 
 def pack(tensors: Sequence[torch.Tensor]) -> tuple[list[Json], bytes]:
@@ -112,6 +158,8 @@ def scattered(
         for spec, at, values in zip(map(decode_spec, specs), parts[::2], parts[1::2], strict=True):
             if not all(s >= 0 for s in (*spec.shape, *spec.stride)) or at.shape[0] != len(spec.shape):
                 raise ValueError(f"elements of another tensor than {spec}")
+            if _extent(spec.shape, spec.stride) > _MOST_ELEMENTS:
+                raise ValueError(f"too large: {spec}")
             flat = torch.zeros(_extent(spec.shape, spec.stride), dtype=getattr(torch, spec.dtype))
             output = flat.as_strided(spec.shape, spec.stride)
             mask = torch.zeros(spec.shape, dtype=torch.bool)

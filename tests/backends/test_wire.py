@@ -50,25 +50,66 @@ def test_a_file_is_mapped_privately(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_frames_of_a_pipe():
+SENT = [Frame({"a": 1}, b"xyz"), Frame({"b": [None, "é"]}), Frame({}, b"")]
+
+
+def written(frames: list[Frame]) -> bytes:
     read, write = os.pipe()
-    sent = [Frame({"a": 1}, b"xyz"), Frame({"b": [None, "é"]}), Frame({}, b"")]
-    for frame in sent:
-        wire.write_frame(write, frame)
+    writer = wire.FrameWriter(write)
+    for frame in frames:
+        writer.write(frame)
     os.close(write)
     data = os.read(read, 1 << 16)
     os.close(read)
-    assert list(wire.split_frames(data)) == sent
+    return data
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 16])
+def test_frames_of_a_pipe(piece):
+    data, reader = written(SENT), wire.FrameReader(3)
+    for at in range(0, len(data), piece):
+        reader.feed(data[at : at + piece])
+    assert reader.frames == SENT
+
+
+@pytest.mark.parametrize(
+    ("forged", "kept"),
+    [
+        (written(SENT[:1]), 3),  # another seal
+        (b"x" * 64, 3),
+        (b"\0" * 64, 3),
+    ],
+)
+def test_what_lacks_the_seal_is_refused_and_what_came_before_stays(forged, kept):
+    reader = wire.FrameReader(100)
+    reader.feed(written(SENT))
+    with pytest.raises(MalformedFrame, match="something else"):
+        reader.feed(forged)
+    assert reader.frames == SENT[:kept]
+
+
+def test_a_frame_that_is_repeated_is_refused():
+    data, reader = written(SENT), wire.FrameReader(100)
+    reader.feed(data)
+    with pytest.raises(MalformedFrame, match="something else"):
+        reader.feed(data)
+
+
+def test_more_than_the_limit_is_refused_before_it_is_read():
+    reader = wire.FrameReader(99)
+    with pytest.raises(MalformedFrame, match="more than it may"):
+        reader.feed(written([Frame({}, b"x" * 100)])[:40])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=60))
 def test_garbage_is_malformed_or_nothing(data):
+    reader = wire.FrameReader(1 << 20)
     try:
-        frames = list(wire.split_frames(data))
+        reader.feed(data)
     except MalformedFrame:
         return
-    assert frames == [] or all(isinstance(f.header, dict) for f in frames)
+    assert reader.frames == [] or all(isinstance(f.header, dict) for f in reader.frames)
 
 
 @settings(max_examples=40, deadline=None)

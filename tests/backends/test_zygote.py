@@ -1,4 +1,6 @@
-"""Children that misbehave cost themselves alone, and nothing of them is left."""
+"""Children that misbehave cost themselves alone, and nothing of them is left, also where the host confines
+nothing (`open_backend`): what the sandbox denies beyond that is in `test_sandbox.py`.
+"""
 
 import os
 import pickle
@@ -17,7 +19,6 @@ import torch
 from mkevolve.backends.cpu import InterpreterBackend
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.verdict import Status
-from mkevolve.errors import BackendError
 from mkevolve.interfaces import Case, CaseResult, RunJob
 
 pytestmark = pytest.mark.interp
@@ -53,6 +54,14 @@ def small() -> Iterator[InterpreterBackend]:
         assert works(backend)
     yield backend
     backend.close()
+
+
+@pytest.fixture(scope="module")
+def open_backend() -> Iterator[InterpreterBackend]:
+    """Children may start processes, signal and write anywhere: nothing but the zygote keeps order."""
+    made = InterpreterBackend(confine=False)
+    yield made
+    made.close()
 
 
 def case(key: str, *activations: torch.Tensor) -> Case:
@@ -110,8 +119,12 @@ def test_the_first_failing_case_ends_the_job(backend):
         (["sys.exit(3)"], "SystemExit"),
         (["bytearray(1 << 40)"], "MemoryError"),
         (["open('big', 'wb').truncate(1 << 40)"], "File too large"),
-        (["os.write(3, b'x' * 100)", "os._exit(0)"], "without an answer"),
-        (["os.write(3, b'\\x0d' + bytes(11) + b'{\"broken\": 1}')", "os._exit(0)"], "cannot be read"),
+        (["os.write(3, b'x' * 100)", "os._exit(0)"], "cannot be read: something else"),
+        (["os.write(3, bytes(100))", "os._exit(0)"], "cannot be read: something else"),
+        (["while True: os.write(3, b'flood' * 10000)"], "cannot be read: something else"),
+        (["os.close(3)"], "without an answer"),
+        (["os.dup2(1, 3)"], "without an answer"),
+        (["os.kill(os.getpid(), signal.SIGKILL)"], "killed twice"),
     ],
 )  # fmt: skip
 def test_crashes_are_results(backend, lines, words):
@@ -149,14 +162,11 @@ def test_results_before_a_crash_are_kept(backend):
     assert "SIGSEGV" in results[1].message
 
 
-def test_a_child_killed_from_outside_is_run_again_and_never_judged(backend, tmp_path):
+def test_a_child_killed_once_from_outside_is_run_again(open_backend, tmp_path):
     once = f"open({str(tmp_path / 'once')!r}, 'x').close()"
     kill = "    os.kill(os.getpid(), signal.SIGKILL)"
-    (result,) = run(backend, bad("try:", f"    {once}", "except OSError: pass", "else:", kill))
+    (result,) = run(open_backend, bad("try:", f"    {once}", "except OSError: pass", "else:", kill))
     assert result.status is Status.PASSED, result.message
-    with pytest.raises(BackendError, match="killed twice"):
-        run(backend, bad(kill.strip()))
-    assert works(backend)
 
 
 def test_a_deadline_counts_computing_not_waiting_for_a_turn(backend):
@@ -168,7 +178,7 @@ def test_a_deadline_counts_computing_not_waiting_for_a_turn(backend):
     assert time.monotonic() - start < 10
 
 
-def test_a_hang_ends_at_the_deadline_with_all_that_it_started(backend, tmp_path):
+def test_a_hang_ends_at_the_deadline_with_all_that_it_started(open_backend, tmp_path):
     note = tmp_path / "pids"
     source = bad(
         "for _ in range(3):",
@@ -182,51 +192,66 @@ def test_a_hang_ends_at_the_deadline_with_all_that_it_started(backend, tmp_path)
         "while True: pass",
     )
     start = time.monotonic()
-    (result,) = run(backend, source, deadline=1.5)
+    (result,) = run(open_backend, source, deadline=1.5)
     assert result.status is Status.TIMEOUT
     assert "1.5 s" in result.message
     assert time.monotonic() - start < 10
     pids = [int(line) for line in note.read_text().split()]
     assert len(pids) == 7
     assert not any(alive(pid) for pid in pids)
-    assert works(backend)
+    assert works(open_backend)
 
 
-def test_what_outlives_its_child_is_killed_too(backend, tmp_path):
+def test_what_outlives_its_child_is_killed_too(open_backend, tmp_path):
     note = tmp_path / "pid"
     source = bad(
         "made = subprocess.Popen(['sleep', '600'], start_new_session=True)",
         f"open({str(note)!r}, 'w').write(str(made.pid))",
     )
-    (result,) = run(backend, source)
+    (result,) = run(open_backend, source)
     assert result.status is Status.PASSED
     assert not alive(int(note.read_text()))
 
 
-def test_a_fork_bomb_costs_one_child(backend):
-    (result,) = run(backend, bad("while True: os.fork()"), deadline=20)
+def test_a_fork_bomb_costs_one_child(open_backend):
+    (result,) = run(open_backend, bad("while True: os.fork()"), deadline=20)
     assert result.status is Status.RUNTIME_ERROR
     assert "processes" in result.message
-    assert works(backend)
+    assert works(open_backend)
 
 
-def test_killed_zygotes_are_replaced_and_what_is_lost_twice_is_no_verdict(backend, tmp_path):
+def test_too_many_bytes_in_files_cost_one_child(open_backend):
+    lines = ("for i in range(40): open(f'f{i}', 'wb').write(bytes(1 << 26))", "time.sleep(60)")
+    (result,) = run(open_backend, bad(*lines), deadline=30)
+    assert (result.status, result.message) == (
+        Status.RUNTIME_ERROR,
+        "the child wrote more than 1 GiB of files",
+    )
+
+
+def test_killed_zygotes_are_replaced_with_what_they_watched(backend):
     assert works(backend)
+    before = backend.zygotes()
+    os.kill(before[1], signal.SIGKILL)
+    assert works(backend)
+    assert backend.zygotes()[0] == before[0]
+    assert backend.zygotes()[1] != before[1]
+
+
+def test_what_kills_its_zygote_twice_is_judged(open_backend, tmp_path):
     note = tmp_path / "pid"
-    killed = backend.zygotes()[1]
-    os.kill(killed, signal.SIGKILL)
     source = bad(
         f"open({str(note)!r}, 'a').write(f'{{os.getpid()}}\\n')",
         "os.kill(os.getppid(), signal.SIGKILL)",
         "time.sleep(600)",
     )
-    with pytest.raises(BackendError, match="lost twice"):
-        run(backend, source)
+    (result,) = run(open_backend, source)
+    assert result.status is Status.RUNTIME_ERROR
+    assert "lost twice" in result.message
     pids = [int(line) for line in note.read_text().split()]
     assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
-    assert works(backend)
-    assert backend.zygotes()[1] != killed
+    assert works(open_backend)
 
 
 def test_environment_and_working_folder_of_a_child(small):
@@ -234,8 +259,7 @@ def test_environment_and_working_folder_of_a_child(small):
         small,
         bad(
             "seen = ' '.join(f'{k}={v}' for k, v in os.environ.items())",
-            "for pid in ('self', str(os.getppid())):",
-            "    seen += open(f'/proc/{pid}/environ').read()",
+            "seen += open('/proc/self/environ').read()",
             "assert 'canary-5417' not in seen",
             "assert os.environ['HOME'] == os.environ['TMPDIR'] == os.getcwd()",
             "assert sorted(int(n) for n in os.listdir('/proc/self/fd'))[:4] == [0, 1, 2, 3]",
@@ -313,7 +337,15 @@ def test_a_zygote_that_fails_while_loading_removes_the_folder_of_a_dead_parent(t
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         zygote = subprocess.Popen(
-            [sys.executable, "-m", "mkevolve.backends.zygote", str(theirs.fileno()), "compile", str(scratch)],
+            [
+                sys.executable,
+                "-m",
+                "mkevolve.backends.zygote",
+                str(theirs.fileno()),
+                "compile",
+                str(scratch),
+                "",
+            ],
             env={**os.environ, "TRITON_CACHE_DIR": str(scratch / "triton")},
             pass_fds=[theirs.fileno()],
             stderr=subprocess.DEVNULL,
