@@ -4,6 +4,7 @@ device, and what a process needs so that its forked children launch quickly. See
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from subprocess import CalledProcessError
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from triton.backends.nvidia.driver import CudaDriver, CudaLauncher
 from triton.runtime import driver
 
 from mkevolve.backends import seam
+from mkevolve.errors import BackendError
 
 Watch = Callable[[str, tuple[int, int, int], int], bool]
 
@@ -31,9 +33,12 @@ class _Launcher:
 
 
 def preload() -> None:
-    """Load Triton's driver stub and warm its compiler, without initialising CUDA: the process will fork."""
+    """Load Triton's driver stub and warm its compiler, without initialising CUDA: the process will fork.
+
+    Raises `BackendError` where CUDA's driver or a C compiler is missing.
+    """
     seam.warm()
-    made = CudaDriver()  # `driver.active` would ask torch whether there is a device, which initialises CUDA
+    made = _driver()  # `driver.active` would ask torch whether there is a device, which initialises CUDA
     made.launcher_cls = _Launcher
     driver.set_active(made)
 
@@ -49,9 +54,17 @@ def build_launchers() -> None:
         CudaLauncher(src, SimpleNamespace(**metadata))
 
     before = driver._active
-    driver.set_active(CudaDriver())  # newer launchers take theirs from the active driver
+    driver.set_active(_driver())  # newer launchers take theirs from the active driver
     driver._active = before
     knobs.compilation.listener = compiled
+
+
+def _driver() -> Any:
+    try:
+        return CudaDriver()
+    except (AssertionError, ImportError, OSError, RuntimeError, CalledProcessError) as error:
+        reason = " ".join(str(error).split())
+        raise BackendError(f"CUDA cannot be used here: {type(error).__name__}: {reason}") from error
 
 
 @contextmanager
