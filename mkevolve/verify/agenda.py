@@ -130,6 +130,17 @@ def thinned(plan: Agenda) -> Agenda:
     return replace(plan, entries=tuple(entries), notes=(*plan.notes, note))
 
 
+def completed(plan: Agenda) -> Agenda:
+    """The same agenda with every program instance at the target, where the sampled ones are compared.
+
+    Sampled instances show what they wrote and not what they should have written besides.
+    """
+    target = next(e.sample for e in plan.entries if e.purpose is Purpose.TARGET)
+    if not target.expected or any(e.sample is target and e.case.instances is None for e in plan.entries):
+        return plan
+    return replace(plan, entries=(*plan.entries, _value(target)))
+
+
 def diagnosis(sample: Sample) -> tuple[Entry, ...]:
     """Two cases that tell a wrong value from a race and from a read of what nothing wrote."""
     return (_value(sample), Entry(Purpose.POISON, sample, _case(sample, poison=1), same_as=0))

@@ -1,5 +1,6 @@
 """The verifier: cheapest step first, and the first failure ends it. It alone accepts a candidate."""
 
+import math
 import re
 import time
 from dataclasses import dataclass, replace
@@ -13,17 +14,19 @@ from mkevolve.data.model import Precision
 from mkevolve.data.plan import LaunchPlan
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.interfaces import Backend, CompileJob, RunJob
-from mkevolve.verify.agenda import Agenda, Entry, Purpose, agenda, diagnosis, thinned
+from mkevolve.verify.agenda import Agenda, Entry, Purpose, agenda, completed, diagnosis, thinned
 from mkevolve.verify.attribution import attribute, foreign_fault
 from mkevolve.verify.compiled import judge_plans
 from mkevolve.verify.gates import Gate, Rules
 from mkevolve.verify.judge import Judge
-from mkevolve.verify.references import References
+from mkevolve.verify.references import SMALL_FLOPS, References
 from mkevolve.verify.static import check, nan_notes, tunables
+from mkevolve.verify.work import flops
 
 VERIFIER = "2"
 DEADLINE = {Tier.SCREEN: 60.0, Tier.ACCEPT: 300.0}  # seconds for all cases of a candidate
 _LINE = re.compile(r"(?:with launches disabled: )?line (\d+)\b")
+_PROGRAMS = 256
 COMPILE_DEADLINE = 10.0  # seconds a variant
 _COMPILES = {Status.STATIC_ERROR: Gate.DISPATCH, Status.WRONG_OUTPUT: Gate.OUTPUT}  # by what a child says
 _PLANS = {
@@ -135,6 +138,8 @@ class Verifier:
         whole = self._rules.whole or tier is Tier.ACCEPT
         if not whole and plans and len(plans[0].launches) == 1:
             plan = thinned(plan)
+        if tier is Tier.ACCEPT and not self._rules.whole and _is_small(references.subgraph, plans):
+            plan = completed(plan)
         cases = tuple(e.case for e in plan.entries)
         job = RunJob(source, configuration, cases, DEADLINE[tier], self._rules.unenforced)
         results = self._backend.run(job)
@@ -184,6 +189,12 @@ class Verifier:
         if found.status is Status.NONDETERMINISTIC:
             return replace(verdict, status=found.status, step=found.step, message=found.message)
         return verdict
+
+
+def _is_small(subgraph: Subgraph, plans: tuple[LaunchPlan, ...]) -> bool:
+    """Whether the interpreter runs the target whole in about a second."""
+    programs = sum(math.prod(launch.grid) for launch in plans[0].launches) if plans else 0
+    return 0 < programs <= _PROGRAMS and flops(subgraph.target) <= SMALL_FLOPS
 
 
 def _configuration_fault(source: str, configuration: Configuration, strict: bool) -> Verdict | None:

@@ -22,7 +22,7 @@ _ATTEMPTS = 4
 _serial = itertools.count()  # observations differ between objects, so their inputs may not be shared
 _FP64_FLOPS, _FP64_BYTES = 1e9, 1e8  # three runs of the graph, and comparisons, take about a second
 _FP32_FLOPS, _FP32_BYTES = 1.5e11, 1.5e9
-_SMALL_FLOPS = 5e7  # a target that the interpreter can run whole
+SMALL_FLOPS = 5e7  # a target that the interpreter can run whole
 _FINITE = 0.99  # share of a reference that must be finite
 _HARDLY_FINITE = 0.1  # where no draw is more finite
 
@@ -209,7 +209,7 @@ class References:
     def checks(self) -> tuple[str, ...]:
         """Names of the check variants, least work first; a small target stands in where there are none."""
         found = sorted(self.subgraph.checks, key=lambda pair: flops(pair[1]))
-        if not found and flops(self.subgraph.target) <= _SMALL_FLOPS:
+        if not found and flops(self.subgraph.target) <= SMALL_FLOPS:
             found = list(self.subgraph.variants)
         return tuple(name for name, _ in found)
 

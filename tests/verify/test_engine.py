@@ -256,7 +256,7 @@ def test_wrong_shape_is_refused(make_subject):
 
 @pytest.mark.parametrize(("most", "cases"), [(5e7, 13), (0.0, 3)])
 def test_without_check_variants_the_verdict_says_so(make_subject, monkeypatch, most, cases):
-    monkeypatch.setattr("mkevolve.verify.references._SMALL_FLOPS", most)
+    monkeypatch.setattr("mkevolve.verify.references.SMALL_FLOPS", most)
     subgraph, seen = make_subject("softmax")
     alone = replace(subgraph, variants=subgraph.variants[:1])
     verifier = Verifier(FunctionBackend(alone, right), load_chip("h200"), Precision.IEEE)
