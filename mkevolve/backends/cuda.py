@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mkevolve.backends import child
 from mkevolve.backends.answers import compiled, ran
-from mkevolve.backends.confinement import INPUTS, Measure, Mode
+from mkevolve.backends.confinement import KERNELS, Measure, Mode
 from mkevolve.backends.device_seeds import Seeds, Variant
 from mkevolve.backends.jobs import Jobs
 from mkevolve.backends.processes import Limits
@@ -111,7 +111,7 @@ class CudaBackend(Backend):
                 self._live = None
             if self._live is None:
                 jobs = Jobs(_MODES, enforced(self._arguments[3])[0], int(self._arguments[1] * _GIB))
-                self._live = jobs, Seeds(jobs.scratch / INPUTS / "kernels")
+                self._live = jobs, Seeds(jobs.scratch / KERNELS)
             return self._live
 
 
