@@ -50,12 +50,16 @@ def build_launchers() -> None:
     it in the cache together with the kernel.
     """
 
-    def compiled(*, src: Any, metadata: dict[str, Any], **_: Any) -> None:
-        CudaLauncher(src, SimpleNamespace(**metadata))
+    made = _driver()
 
-    before = driver._active
-    driver.set_active(_driver())  # newer launchers take theirs from the active driver
-    driver._active = before
+    def compiled(*, src: Any, metadata: dict[str, Any], **_: Any) -> None:
+        before = driver._active
+        driver.set_active(made)  # newer launchers are no generated code, but functions of this driver
+        try:
+            CudaLauncher(src, SimpleNamespace(**metadata))
+        finally:
+            driver._active = before
+
     knobs.compilation.listener = compiled
 
 
