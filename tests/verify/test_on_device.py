@@ -1,0 +1,117 @@
+"""The verifier on a device: honest kernels pass, cheats are refused, foreign kernels are found."""
+
+import re
+
+import pytest
+import torch
+from kernel_bench import CALIBRATION, HONEST, TESTS, TUTORIALS, Bench
+
+from mkevolve.backends.cuda import CudaBackend
+from mkevolve.data.gates import Gate
+from mkevolve.data.model import Precision
+from mkevolve.data.verdict import Status, Step, Tier
+from mkevolve.measure.chips import load_chip
+from mkevolve.verify import engine
+from mkevolve.verify.engine import Verifier
+from mkevolve.verify.references import References
+
+pytestmark = pytest.mark.gpu
+
+CHEATS = sorted((TESTS / "cheats").glob("*.py"))
+
+SOFTMAX = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def rows(x, o, columns, B: tl.constexpr):
+    at = tl.arange(0, B)
+    row = tl.program_id(0) * columns
+    v = tl.load(x + row + at, mask=at < columns, other=float("-inf"))
+    e = tl.exp(v - tl.max(v, 0))
+    tl.store(o + row + at, e / tl.sum(e, 0), mask=at < columns)
+
+def run(x):
+    out = torch.empty_like(x)
+    rows[(x.shape[0],)](x, out, x.shape[1], B=128)
+    return out
+"""
+HIDDEN = SOFTMAX.replace(
+    "    out = torch.empty_like(x)",
+    "    with torch._C._DisableTorchDispatch():\n        x = x * 1.0\n    out = torch.empty_like(x)",
+)
+TWICE_ON_A_DEVICE = SOFTMAX.replace(
+    "    return out",
+    "    if x.is_cuda:\n        rows[(x.shape[0],)](x, out, x.shape[1], B=128)\n    return out",
+)
+
+
+@pytest.fixture(scope="module")
+def device():
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("needs the chip of the tests")
+    made = CudaBackend(load_chip("h200"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def bench(device):
+    return Bench(device)
+
+
+def verify(device, make_subject, source, tier, off=frozenset()):
+    subgraph, seen = make_subject("softmax")
+    verifier = Verifier(device, load_chip("h200"), Precision.IEEE, off=off)
+    configuration = engine.Configuration()
+    return verifier.verify(subgraph, References(subgraph, seen), source, configuration, tier).verdict
+
+
+@pytest.mark.parametrize("path", [*TUTORIALS, *HONEST, *CALIBRATION], ids=lambda p: p.stem)
+def test_honest_kernel_is_accepted(path, bench):
+    finding = bench.find(path, Tier.SCREEN)
+    if "tl.maximum drops NaN" in str(finding.verdict.notes):
+        pytest.skip("passes without a device only: it drops NaN")
+    assert finding.verdict.status is Status.PASSED, finding.verdict
+    assert finding.verdict.evidence.compared > 0
+    assert len(finding.plans) > 1
+
+
+@pytest.mark.parametrize("path", CHEATS, ids=lambda p: p.stem)
+def test_cheat_is_refused(path, bench, monkeypatch):
+    if path.stem.startswith("hangs"):
+        monkeypatch.setitem(engine.DEADLINE, Tier.SCREEN, 3.0)
+    verdict = bench.find(path, Tier.SCREEN).verdict
+    assert verdict.status is not Status.PASSED
+    assert verdict.message
+    expected = re.search(r"^Expected: (.*)$", path.read_text(), re.MULTILINE)
+    if expected and verdict.step in (Step.STATIC, Step.COMPILE):
+        assert verdict.status.value in expected[1].split(), verdict
+
+
+def test_the_accept_tier_says_how_much_is_own(device, make_subject):
+    verdict = verify(device, make_subject, SOFTMAX, Tier.ACCEPT)
+    assert verdict.status is Status.PASSED, verdict
+    assert "own kernels: 100 % of the device time" in verdict.notes
+
+
+def test_a_foreign_kernel_that_gives_the_right_result_is_found(device, make_subject):
+    off = frozenset({Gate.STATIC})
+    assert verify(device, make_subject, HIDDEN, Tier.SCREEN, off).passed
+    verdict = verify(device, make_subject, HIDDEN, Tier.ACCEPT, off)
+    assert verdict.status is Status.FOREIGN_KERNEL, verdict
+    assert "mul" in verdict.message.lower() or "elementwise" in verdict.message
+
+
+def test_a_launch_that_the_plan_does_not_hold_is_found(device, make_subject):
+    verdict = verify(device, make_subject, TWICE_ON_A_DEVICE, Tier.SCREEN, frozenset({Gate.STATIC}))
+    assert verdict.status is Status.FOREIGN_KERNEL, verdict
+    assert verdict.message == "kernel rows was launched 2 times, 1 by the launch plan"
+
+
+def test_nan_that_the_device_drops_is_found(device, make_subject):
+    source = SOFTMAX.replace(
+        "    e = tl.exp(v - tl.max(v, 0))", "    e = tl.exp(tl.maximum(v - tl.max(v, 0), -1e4))"
+    )
+    verdict = verify(device, make_subject, source, Tier.SCREEN)
+    assert verdict.status is Status.WRONG_VALUE, verdict
+    assert verdict.evidence.distribution == "nonfinite"
