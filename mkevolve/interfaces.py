@@ -74,6 +74,7 @@ class Case:
     run
     every program instance, else at most that many of each launch: first, last, border and random ones.
     `launch=False` disables every launch (no-op replay). Allocations are filled with poison number `poison`.
+    With `decoy` the launches read other activations than `run` was given, in the same memory.
     """
 
     key: str
@@ -85,12 +86,14 @@ class Case:
     launch: bool = True
     poison: int = 0
     seed: int = 0
+    decoy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """What one call did. With `status` other than PASSED the rest is empty and `message` says why.
 
+    Of a stray access and of a written input, `tensor` and `index` name what was touched.
     `outputs` are CPU tensors with the strides that the candidate returned; `written` (same shapes, bool;
     None =
     all) marks the elements that were stored, where only some instances ran. `inputs_changed` names inputs
@@ -108,6 +111,8 @@ class CaseResult:
     launches: int = 0
     seconds: float = 0.0
     activities: tuple[Activity, ...] = ()
+    tensor: str = ""
+    index: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

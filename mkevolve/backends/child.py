@@ -18,7 +18,7 @@ from typing import NoReturn
 import torch
 
 from mkevolve.backends.confinement import Mode, Setup, confine
-from mkevolve.backends.fault import CandidateFault, describe
+from mkevolve.backends.fault import CandidateFault, describe, watch_crashes
 from mkevolve.backends.processes import Limits, apply_limits
 from mkevolve.backends.wire import (
     Frame,
@@ -41,7 +41,7 @@ from mkevolve.data.verdict import Status
 from mkevolve.interfaces import Case, CaseResult, CompileJob, CompileResult
 from mkevolve.interfaces import Order as RunOrder
 
-SOURCE, JOB, OUTPUT = "candidate.py", "job.json", "output.txt"  # files of a job's folder
+SOURCE, OUTPUT = "candidate.py", "output.txt"  # files of a job's folder
 CACHE = "triton"  # and where compiled kernels lie there
 BEGUN = Frame({"begun": True})  # all before it is our own code's doing
 _HOME = ("HOME", "TMPDIR", "TRITON_HOME", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR")
@@ -58,6 +58,7 @@ class _PlainCase:
     launch: bool
     poison: int
     seed: int
+    decoy: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,13 @@ class _PlainResult:
     launches: int
     seconds: float
     activities: tuple[Activity, ...]
+    tensor: str
+    index: tuple[int, ...]
+
+
+def job_file(folder: Path) -> Path:
+    """Where the job of a folder lies: beside it, where a confined child cannot read that a case is a test."""
+    return folder.with_suffix(".json")
 
 
 def serve(setup: Setup, folder: Path, limits: Limits, pipe: int) -> NoReturn:
@@ -80,7 +88,7 @@ def serve(setup: Setup, folder: Path, limits: Limits, pipe: int) -> NoReturn:
     writer: FrameWriter | None = None
     try:
         writer = FrameWriter(_own_descriptors(pipe, folder / OUTPUT))
-        job = json.loads((folder / JOB).read_text())
+        job = json.loads(job_file(folder).read_text())
         work = _work(setup.mode)
         _settle(limits, folder)
         confine(setup, folder)
@@ -184,6 +192,7 @@ def _run(job: Json, path: Path) -> Iterator[Frame]:
         case _:
             raise ValueError("not a run job")
     interpreter.install()
+    watch_crashes(path.parent)
     yield BEGUN
     try:
         module = load_candidate(path)

@@ -89,21 +89,24 @@ def run_case(
     except CandidateFault as fault:
         result = CaseResult(fault.status, fault.message)
     except OutOfBoundsError as fault:
-        result = CaseResult(Status.OUT_OF_BOUNDS, describe(fault, path))
+        at = () if fault.index is None else (fault.index,)
+        result = CaseResult(Status.OUT_OF_BOUNDS, describe(fault, path), tensor=fault.tensor, index=at)
     except Exception as fault:  # noqa: BLE001 (the candidate's own code ran)
         result = CaseResult(Status.RUNTIME_ERROR, describe(fault, path))
     changed = (*before.restore(), *_replaced())
     if result.status is not Status.PASSED:
         return result
-    return CaseResult(
-        status=result.status,
-        outputs=result.outputs,
-        written=result.written,
-        inputs_changed=tuple(name for name, _ in memory.changes()),
+    written = memory.changes()
+    name, index = written[0] if written else ("", ())
+    return dataclasses.replace(
+        result,
+        inputs_changed=tuple(name for name, _ in written),
         state_changed=changed,
         traffic=tuple(call.traffic),
         launches=call.launches,
         seconds=time.perf_counter() - start,
+        tensor=name,
+        index=index,
     )
 
 

@@ -6,7 +6,7 @@ candidate has no name of its own for it. Loaded in interpreter children only.
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from triton.runtime import interpreter
 
 from mkevolve.backends import interpreter_scans
 from mkevolve.backends.allocations import Allocations
+from mkevolve.backends.decoys import swapped
 from mkevolve.backends.memory import Memory, OutOfBoundsError
 from mkevolve.backends.observer import AbandonedError, Observer
 from mkevolve.backends.sampling import choose, ordered
@@ -91,7 +92,8 @@ def _interpreting(call: Call) -> Iterator[None]:
     call.watch.suspended = True
     call.memory.open()
     try:
-        yield
+        with swapped(call.memory) if call.case.decoy else nullcontext():
+            yield
     finally:
         interpreter.interpreter_builder.observer = IDLE
         interpreter_scans.watch(None)

@@ -98,6 +98,12 @@ def flat_bytes(tensor: torch.Tensor) -> Bytes:
     return array
 
 
+def spread(flat: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A view of `flat` in which each element of `like` occurs once, those that indices share included."""
+    sizes = [1 if stride == 0 else size for size, stride in zip(like.shape, like.stride(), strict=True)]
+    return flat.as_strided(sizes, like.stride())
+
+
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same shape and strides, and storage of its own."""
     if tensor.numel() == 0:
@@ -270,9 +276,6 @@ def _with_gaps(tensor: torch.Tensor, pattern: int) -> Bytes:
     """The bytes that a tensor spans, with poison where it has no element."""
     content = np.empty(extent(tensor) * tensor.element_size(), dtype=np.uint8)
     _spoil(content, tensor, pattern)
-    once = tensor  # an element that several indices share, as `expand` makes them, is copied once
-    for axis, stride in enumerate(tensor.stride()):
-        once = once.narrow(axis, 0, 1) if stride == 0 else once
     flat = torch.from_numpy(content).view(tensor.dtype)
-    flat.as_strided(tuple(once.shape), once.stride(), 0).copy_(once)
+    spread(flat, tensor).copy_(spread(tensor, tensor))
     return content

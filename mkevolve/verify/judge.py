@@ -150,9 +150,7 @@ class Judge:
         self._still.append(result.outputs)
         if len(self._still) < 2 or not entry.sample.expected:
             return None
-        message = without_launches(
-            self._still[0], self._still[1], entry.sample.expected, next(iter(self._plans), None)
-        )
+        message = without_launches(self._still[0], self._still[1], entry.sample.expected)
         return self._refuse(entry, Status.NO_EFFECT, Step.INTEGRITY, message) if message else None
 
     def _refuse(
