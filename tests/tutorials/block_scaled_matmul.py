@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-TUNABLES = {"BLOCK_M": (16, 32), "BLOCK_N": (16, 32)}
+TUNABLES = {"BLOCK_M": (64, 16), "BLOCK_N": (32, 16)}
 ROWS = 16
 
 

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-TUNABLES = {"BLOCK_M": (16, 32), "BLOCK_N": (16, 32), "num_warps": (4, 8), "num_stages": (2, 3)}
+TUNABLES = {"BLOCK_M": (32, 64), "BLOCK_N": (16, 32), "num_warps": (4, 8), "num_stages": (2, 3)}
 
 
 @triton.jit

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-TUNABLES = {"BLOCK_M": (16, 32), "BLOCK_N": (16, 32), "BLOCK_K": (16, 32), "PROGRAMS": (4, 132)}
+TUNABLES = {"BLOCK_M": (16, 64), "BLOCK_N": (32, 64), "BLOCK_K": (64, 32), "PROGRAMS": (4, 132)}
 
 
 @triton.jit

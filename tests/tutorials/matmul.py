@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-TUNABLES = {"BLOCK_M": (16, 32), "BLOCK_N": (16, 32), "BLOCK_K": (16, 32), "GROUP": (2, 8), "num_warps": (4, 8)}
+TUNABLES = {"BLOCK_M": (16, 64), "BLOCK_N": (32, 64), "BLOCK_K": (64, 32), "GROUP": (3, 8), "num_warps": (4, 8)}
 
 
 @triton.jit

@@ -31,13 +31,13 @@ def masked_scale(dtype: Dtype = torch.float32) -> Subject:
 
 
 def matmul_leaky(dtype: Dtype = torch.float32) -> Subject:
-    sizes = {"target": (72, 40), "check_0": (37, 40), "check_1": (16, 40)}
+    sizes = {"target": (72, 80), "check_0": (69, 80), "check_1": (16, 80)}
     ops: Ops = (("aten.mm.default", (X0, P0)), ("aten.leaky_relu.default", (N0, 0.01)))
-    return subject("matmul_leaky", _rows(sizes, dtype), (_r(40, 24, dtype=dtype, scale=0.15),), ops)
+    return subject("matmul_leaky", _rows(sizes, dtype), (_r(80, 56, dtype=dtype, scale=0.15),), ops)
 
 
 def matmul(dtype: Dtype = torch.float32) -> Subject:
-    sizes = {"target": ((72, 40), (40, 56)), "check_0": ((37, 24), (24, 20)), "check_1": ((16, 50), (50, 33))}
+    sizes = {"target": ((72, 72), (72, 56)), "check_0": ((16, 140), (140, 40)), "check_1": ((69, 20), (20, 33))}
     variants = {v: (_r(*a, dtype=dtype), _r(*b, dtype=dtype, scale=0.15)) for v, (a, b) in sizes.items()}
     return subject("matmul", variants, (), (("aten.mm.default", (X0, X1)),))
 
@@ -55,7 +55,7 @@ def asin(dtype: Dtype = torch.float32) -> Subject:
 
 
 def causal_attention(dtype: Dtype = torch.float32) -> Subject:
-    sizes = {"target": (2, 2, 70, 16), "check_0": (1, 2, 37, 16), "check_1": (2, 1, 20, 16)}
+    sizes = {"target": (2, 2, 70, 64), "check_0": (2, 2, 37, 64), "check_1": (1, 2, 20, 64)}
     heads = {v: tuple(_r(*s, dtype=dtype) for _ in range(3)) for v, s in sizes.items()}
     call = (X0, X1, Ref("x2"), None, 0.0, True)
     ops: Ops = (("aten.scaled_dot_product_attention.default", call),)
@@ -65,22 +65,22 @@ def causal_attention(dtype: Dtype = torch.float32) -> Subject:
 def two_products(dtype: Dtype = torch.float32) -> Subject:
     """Two products of different sizes, as grouped matrix multiplication has them."""
     sizes = {"target": (72, 40), "check_0": (37, 20), "check_1": (16, 33)}
-    variants = {v: (_r(m, 40, dtype=dtype), _r(n, 24, dtype=dtype)) for v, (m, n) in sizes.items()}
-    params = (_r(40, 24, dtype=dtype, scale=0.15), _r(24, 36, dtype=dtype, scale=0.15))
+    variants = {v: (_r(m, 72, dtype=dtype), _r(n, 40, dtype=dtype)) for v, (m, n) in sizes.items()}
+    params = (_r(72, 24, dtype=dtype, scale=0.15), _r(40, 36, dtype=dtype, scale=0.15))
     ops: Ops = (("aten.mm.default", (X0, P0)), ("aten.mm.default", (X1, P1)))
     return subject("two_products", variants, params, ops, 2)
 
 
 def scaled_int8(dtype: Dtype = torch.float32) -> Subject:
     """x @ (int8 weight * one scale for 16 rows of a column)."""
-    sizes = {"target": (72, 64), "check_0": (37, 64), "check_1": (16, 64)}
-    params = (torch.randint(-127, 128, (64, 24), dtype=torch.int8), (torch.rand(4, 24) / 400).to(dtype))
+    sizes = {"target": (130, 64), "check_0": (101, 64), "check_1": (16, 64)}
+    params = (torch.randint(-127, 128, (64, 40), dtype=torch.int8), (torch.rand(4, 40) / 400).to(dtype))
     ops: Ops = (
         ("aten.to.dtype", (P0, Symbol("dtype", str(dtype).removeprefix("torch.")))),
-        ("aten.view.default", (N0, (4, 16, 24))),
+        ("aten.view.default", (N0, (4, 16, 40))),
         ("aten.unsqueeze.default", (P1, 1)),
         ("aten.mul.Tensor", (N1, N2)),
-        ("aten.view.default", (N3, (64, 24))),
+        ("aten.view.default", (N3, (64, 40))),
         ("aten.mm.default", (X0, Ref("n4"))),
     )
     return subject("scaled_int8", _rows(sizes, dtype), params, ops)

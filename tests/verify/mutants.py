@@ -1,0 +1,105 @@
+"""Single-character mutations of the jit functions of a candidate, generated from its tokens."""
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_OPERATORS = {
+    "<": ("<=", ">"),
+    "<=": ("<", ">="),
+    ">": (">=", "<"),
+    ">=": (">", "<="),
+    "==": ("!=",),
+    "+": ("-",),
+    "-": ("+",),
+    "*": ("+",),
+    "/": ("*",),
+    "//": ("/",),
+    "%": ("*",),
+    "&": ("|",),
+    "|": ("&",),
+    "+=": ("-=",),
+    "-=": ("+=",),
+    "*=": ("+=",),
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A file with one token exchanged. `name` is the exchange and the changed line, unique in the file."""
+
+    name: str
+    line: int
+    source: str
+
+
+def mutants(source: str) -> tuple[Mutant, ...]:
+    """Every exchange of an operator, a digit or a name for a similar one, in order.
+
+    A name is exchanged for one of equal length that differs in one character and means something there.
+    """
+    lines = source.splitlines()
+    found: list[Mutant] = []
+    seen: Counter[str] = Counter()
+    for function in _jits(source):
+        bound = _bound(function)
+        tokens = [
+            t
+            for t in tokenize.generate_tokens(io.StringIO(source).readline)
+            if function.body[0].lineno <= t.start[0] <= (function.end_lineno or 0)
+        ]
+        for at, token in enumerate(tokens):
+            around = (
+                tokens[at - 1].string if at else "",
+                tokens[at + 1].string if at + 1 < len(tokens) else "",
+            )
+            names = frozenset(n for n, line in bound.items() if line < token.start[0])
+            for new in _exchanges(token, around, names):
+                row, (start, end) = token.start[0], (token.start[1], token.end[1])
+                changed = lines[row - 1][:start] + new + lines[row - 1][end:]
+                text = "\n".join([*lines[: row - 1], changed, *lines[row:]]) + "\n"
+                name = f"{token.string}->{new}: {changed.strip()}"
+                seen[name] += 1
+                again = f" ({seen[name]})" if seen[name] > 1 else ""
+                found.append(Mutant(name + again, row, text))
+    return tuple(found)
+
+
+def _jits(source: str) -> list[ast.FunctionDef]:
+    functions = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
+    return [f for f in functions if any("jit" in ast.unparse(d) for d in f.decorator_list)]
+
+
+def _bound(function: ast.FunctionDef) -> dict[str, int]:
+    """The names of a function with the line from which on they mean something."""
+    found = {a.arg: function.lineno for a in function.args.args}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found[node.id] = min(node.lineno, found.get(node.id, node.lineno))
+    return found
+
+
+def _exchanges(token: tokenize.TokenInfo, around: tuple[str, str], names: frozenset[str]) -> Iterator[str]:
+    before, after = around
+    if token.type == tokenize.OP:
+        yield from _OPERATORS.get(token.string, ())
+    elif token.type == tokenize.NUMBER:
+        yield _digit(token.string)
+    elif token.type == tokenize.NAME and token.string in names and before != "." and after not in ("=", "+="):
+        yield from sorted(n for n in names if _near(token.string, n))
+
+
+def _digit(number: str) -> str:
+    """The number with its first digit other than 0 raised by one (9 becomes 1); 1 for zero."""
+    for at, digit in enumerate(number):
+        if digit in "123456789":
+            return number[:at] + str(int(digit) % 9 + 1) + number[at + 1 :]
+    return "1" + number[1:]
+
+
+def _near(one: str, other: str) -> bool:
+    """Whether two names differ in exactly one character of equal position."""
+    return len(one) == len(other) and sum(a != b for a, b in zip(one, other, strict=True)) == 1
