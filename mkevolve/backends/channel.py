@@ -16,6 +16,7 @@ import mkevolve
 from mkevolve.backends.confinement import Mode, Setup
 from mkevolve.backends.processes import Limits, end_processes_in
 from mkevolve.backends.wire import Frame, FrameReader, MalformedFrame
+from mkevolve.data.verdict import Status
 from mkevolve.errors import BackendError
 
 # Nothing else of the caller's environment reaches a child: it may hold keys.
@@ -36,7 +37,7 @@ class Outcome:
 
     `how` is `exit`, `signal`, `timeout`, `processes` or `disk` (too much), `malformed` (what it sent, as
     `said` tells) or `lost` (the zygote died twice with it). Otherwise `said` is the last line that the child
-    printed.
+    printed. `crash` is a verdict, where the child left word of what it did when it crashed.
     """
 
     frames: tuple[Frame, ...]
@@ -44,6 +45,7 @@ class Outcome:
     code: int
     seconds: float
     said: str = ""
+    crash: tuple[Status, str] | None = None
 
 
 class Channel:

@@ -4,16 +4,13 @@ job in its own child process. This process loads neither triton nor candidate co
 
 import os
 import threading
-from dataclasses import replace
 
-from mkevolve.backends import child
+from mkevolve.backends.answers import compiled, ran
 from mkevolve.backends.confinement import Measure, Mode
-from mkevolve.backends.jobs import Jobs, failure
+from mkevolve.backends.jobs import Jobs
 from mkevolve.backends.processes import Limits
 from mkevolve.backends.sandbox import enforced, require
-from mkevolve.backends.wire import MalformedFrame
-from mkevolve.data.codec import Json, decode, encode
-from mkevolve.data.verdict import Status
+from mkevolve.data.codec import Json, encode
 from mkevolve.interfaces import Backend, CaseResult, CompileJob, CompileResult, Protection, RunJob
 
 _GIB = 1 << 30
@@ -56,33 +53,13 @@ class InterpreterBackend(Backend):
 
     def compile(self, job: CompileJob) -> CompileResult:
         limits = self._limits(job.deadline)
-        outcome = self._ensure().do(Mode.COMPILE, job.source, encode(job), limits)
-        for frame in outcome.frames[:1]:
-            try:
-                result = decode(CompileResult, frame.header.get("result"))
-            except (TypeError, ValueError, KeyError, AttributeError):
-                break
-            return replace(result, seconds=outcome.seconds)
-        status, message = failure(outcome, limits)
-        return CompileResult(status, message, seconds=outcome.seconds)
+        return compiled(self._ensure().do(Mode.COMPILE, job.source, encode(job), limits), limits)
 
     def run(self, job: RunJob) -> tuple[CaseResult, ...]:
         jobs, limits = self._ensure(), self._limits(job.deadline)
         cases = jobs.inputs.place(job.cases)
         body: Json = {"configuration": encode(job.configuration), "cases": cases, "off": encode(job.off)}
-        outcome = jobs.do(Mode.INTERPRET, job.source, body, limits)
-        results: list[CaseResult] = []
-        try:
-            for frame in outcome.frames[: len(job.cases)]:
-                results.append(child.read_case_frame(frame))
-                if results[-1].status is not Status.PASSED:
-                    return tuple(results)
-        except MalformedFrame as error:
-            results.append(CaseResult(Status.RUNTIME_ERROR, f"the child's answer cannot be read: {error}"))
-            return tuple(results)
-        if len(results) < len(job.cases):
-            results.append(CaseResult(*failure(outcome, limits)))
-        return tuple(results)
+        return ran(jobs.do(Mode.INTERPRET, job.source, body, limits), len(job.cases), limits)
 
     def close(self) -> None:
         with self._guard:

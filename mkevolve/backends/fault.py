@@ -5,6 +5,7 @@ import re
 import traceback
 from pathlib import Path
 
+from mkevolve.backends.scratch import plain_text
 from mkevolve.data.verdict import Status
 
 CRASH = "crash.txt"  # in a job's folder: where the child was when a signal ended it
@@ -49,11 +50,7 @@ def crash(folder: Path, candidate: str) -> tuple[Status, str] | None:
     Between launches no tensor may be touched (`interpreter_launch.activated`): to do it is a fault of the
     source. The word is that of the child: it makes a refusal clearer and is never evidence for a candidate.
     """
-    try:
-        text = (folder / CRASH).read_text(errors="replace")
-    except OSError:
-        return None
-    frames = list(_FRAME.finditer(text))
+    frames = list(_FRAME.finditer(plain_text(folder / CRASH)))
     if any(frame["name"] == _IN_A_LAUNCH for frame in frames):
         return None
     for frame in frames:

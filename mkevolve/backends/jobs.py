@@ -5,7 +5,6 @@ of a job that did not end well.
 import hashlib
 import json
 import os
-import shutil
 import signal
 import threading
 import weakref
@@ -14,11 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from mkevolve.backends import child
+from mkevolve.backends import child, fault
 from mkevolve.backends.channel import Channel, Outcome
 from mkevolve.backends.confinement import INPUTS, Measure, Mode, Setup
 from mkevolve.backends.processes import Limits
-from mkevolve.backends.scratch import Scratch, sweep
+from mkevolve.backends.scratch import Scratch, plain_text, remove, sweep
 from mkevolve.backends.wire import save_tensors
 from mkevolve.data.codec import Json
 from mkevolve.data.verdict import Status
@@ -67,19 +66,19 @@ class Jobs:
         try:
             folder.mkdir(mode=0o700)
             (folder / child.SOURCE).write_text(source, encoding="utf-8")
-            (folder / child.JOB).write_text(json.dumps(job))
+            child.job_file(folder).write_text(json.dumps(job))
         except OSError as error:
             raise BackendError(f"cannot write a job below {self.scratch}: {error}") from error
         try:
             outcome = channel.run(folder, limits)
             if _is_killed(outcome):
                 outcome = channel.run(folder, limits)
-            if not outcome.said:
-                outcome = replace(outcome, said=_last_line(folder / child.OUTPUT))
+            outcome = _with_words(outcome, folder)
             if harvest is not None:
                 harvest(folder)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
+            child.job_file(folder).unlink(missing_ok=True)
         frames = outcome.frames
         if frames and "broken" in frames[0].header:  # later ones may be the candidate's doing
             raise BackendError(f"{mode} child: {frames[0].header['broken']}")
@@ -154,6 +153,8 @@ def failure(outcome: Outcome, limits: Limits) -> tuple[Status, str]:
     """What to say of a child that ended without its answer."""
     late = f"not done after {limits.deadline:g} s{'' if limits.wall_clock else ' of computing'}"
     memory = f"{limits.memory / _GIB:.3g} GiB beyond what is loaded"
+    if outcome.crash is not None:
+        return outcome.crash
     match outcome.how:
         case "timeout":
             return Status.TIMEOUT, late
@@ -177,14 +178,14 @@ def failure(outcome: Outcome, limits: Limits) -> tuple[Status, str]:
     return Status.RUNTIME_ERROR, f"the child ended without an answer (exit code {outcome.code})"
 
 
-def _last_line(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 2000))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+def _with_words(outcome: Outcome, folder: Path) -> Outcome:
+    """With what the child left in its folder about its end."""
+    if outcome.how == "signal" and outcome.code == signal.SIGSEGV:
+        outcome = replace(outcome, crash=fault.crash(folder, str(folder / child.SOURCE)))
+    if outcome.said:
+        return outcome
+    lines = reversed(plain_text(folder / child.OUTPUT, 2000).split("\n"))
+    return replace(outcome, said=next((line.strip()[:200] for line in lines if line.strip()), ""))
 
 
 def _signal_name(number: int) -> str:

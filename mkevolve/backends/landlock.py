@@ -19,13 +19,13 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE_DIR, _REMOVE_FILE = 1 << 4, 1 << 5
-_MAKE_DIR, _MAKE_REG, _MAKE_FIFO, _MAKE_SYM = 1 << 7, 1 << 8, 1 << 10, 1 << 12  # not sockets or devices
+_MAKE_DIR, _MAKE_REG, _MAKE_SYM = 1 << 7, 1 << 8, 1 << 12  # not sockets, pipes or devices
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL = (1 << 16) - 1
 _NEWER = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))  # version of the interface that knows the right
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _READ_FILE | _READ_DIR
-_MAKE = _MAKE_DIR | _MAKE_REG | _MAKE_FIFO | _MAKE_SYM
+_MAKE = _MAKE_DIR | _MAKE_REG | _MAKE_SYM
 _WRITE = _WRITE_FILE | _TRUNCATE | _MAKE | _REMOVE_DIR | _REMOVE_FILE | _REFER
 _TCP = 0b11  # bind and connect, since version 4
 _SCOPES = 0b11  # abstract sockets and signals stay within the domain, since version 6

@@ -1,5 +1,7 @@
 """Trees of processes on Linux: who descends from whom, ending them all, and the limits of a child."""
 
+import errno
+import itertools
 import os
 import resource
 import signal
@@ -11,6 +13,7 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_BEYOND = 1 << 62
 _PATIENCE = 4.0  # a loaded machine may be this much slower before a job that computes is taken to hang
 
 
@@ -109,17 +112,23 @@ def _address_space() -> int:
 
 def bytes_below(folder: Path, most_entries: int = 10_000) -> int:
     """Bytes that the files below a folder take on disk; with too many entries, more than any limit."""
-    total, pending = 0, [folder]
+    total, pending = 0, [str(folder)]
     while pending:
-        with suppress(OSError), os.scandir(pending.pop()) as entries:  # it may vanish while we look
-            for entry in entries:
-                most_entries -= 1
-                if most_entries < 0:
-                    return 1 << 62
-                with suppress(OSError):
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(Path(entry.path))
+        try:
+            with os.scandir(pending.pop()) as entries:
+                found = list(itertools.islice(entries, most_entries + 1))
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # to hide what lies there
+                return _BEYOND
+            continue  # it vanished while we looked
+        most_entries -= len(found)
+        if most_entries < 0:
+            return _BEYOND
+        for entry in found:
+            with suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
     return total
 
 

@@ -1,8 +1,11 @@
-"""Scratch folders in the system's temporary folder: one owner each, known by a lock, removed after it."""
+"""Scratch folders in the system's temporary folder: one owner each, known by a lock, removed after it.
+
+Candidate code leaves files there: what it left is removed and read with care.
+"""
 
 import fcntl
 import os
-import shutil
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +30,7 @@ class Scratch:
 
     def release(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove(self.path)
         with suppress(OSError):
             os.close(self._lock)
 
@@ -42,8 +45,59 @@ def sweep() -> None:
         try:
             if os.fstat(lock).st_uid == os.getuid():
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)
         except OSError:  # its owner lives, or the file system has no locks
             continue
         finally:
             os.close(lock)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all in it, however deep and with whatever permissions; links are not followed.
+
+    Folders are moved up to the top before they are emptied: no path grows long and nothing recurs.
+    """
+    pending = [folder]
+    count, unique = 0, os.urandom(8).hex()  # no name that is there
+    while pending:
+        top = pending.pop()
+        for entry in _entries(top):
+            with suppress(OSError):  # another process removes the same
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.path)
+                elif top == folder:
+                    pending.append(Path(entry.path))
+                else:
+                    count += 1
+                    os.chmod(entry.path, 0o700)
+                    os.rename(entry.path, folder / f"{unique}-{count}")
+                    pending.append(folder / f"{unique}-{count}")
+        if top != folder:
+            with suppress(OSError):
+                os.rmdir(top)
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
+def plain_text(path: Path, most: int = 1 << 16) -> str:
+    """The last bytes of a regular file as text; empty for what is none, or is not there."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            return ""
+        return os.pread(handle, most, max(0, facts.st_size - most)).decode(errors="replace")
+    finally:
+        os.close(handle)
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []

@@ -10,7 +10,6 @@ import gc
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -27,6 +26,7 @@ from mkevolve.backends.processes import (
     end_descendants,
     processor_seconds,
 )
+from mkevolve.backends.scratch import remove
 
 _TICK = 0.05  # seconds between two looks at the number of processes
 _MESSAGE = 1 << 16
@@ -74,7 +74,7 @@ def main(descriptor: int, setup: Setup) -> int:
         inside = inner == 0 and Measure.PROCESSES in setup.measures
         # A parent that is still there wants to read the log, and is the one to remove the folder.
         if not inside and _is_closed(control):
-            shutil.rmtree(setup.scratch, ignore_errors=True)
+            remove(setup.scratch)
 
 
 def _prefer_to_be_killed() -> None:

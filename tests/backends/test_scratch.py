@@ -1,5 +1,6 @@
 """Scratch folders go with their owner, or with the next sweep after it."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mkevolve.backends.scratch import Scratch, sweep
+from mkevolve.backends.scratch import Scratch, plain_text, remove, sweep
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +50,32 @@ def test_a_link_is_not_followed(temporary: Path) -> None:
     (temporary / "mkevolve-link").symlink_to(temporary / "precious")
     sweep()
     assert (temporary / "precious").exists()
+
+
+def test_what_a_candidate_left_is_removed_however_deep_or_locked(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    folder = tmp_path / "job"
+    code = (
+        "import os, sys\n"
+        "os.makedirs(sys.argv[1]); os.chdir(sys.argv[1])\n"
+        "os.symlink(sys.argv[2], 'link'); os.mkdir('empty', 0)\n"
+        "os.mkdir('locked'); open('locked/file', 'w'); os.chmod('locked', 0)\n"
+        "for _ in range(1200): os.mkdir('deep'); open('file', 'w'); os.chdir('deep')\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder), str(outside)], check=True)
+    remove(folder)
+    assert os.listdir(tmp_path) == ["outside"]
+    assert (outside / "kept").read_text() == "kept"
+    remove(folder)  # that is not there
+
+
+def test_only_the_end_of_a_plain_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("a" * 10 + "end")
+    assert plain_text(tmp_path / "plain", 4) == "aend"
+    os.symlink(tmp_path / "plain", tmp_path / "link")
+    os.symlink("/dev/zero", tmp_path / "endless")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "endless", "pipe", "missing", "."):
+        assert plain_text(tmp_path / name) == ""
