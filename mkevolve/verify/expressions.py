@@ -55,6 +55,7 @@ class Expressions:
         self.call_host = call_host
         self.launches = 0
         self.launched: dict[str, Shape] = {}
+        self.settled = prepare  # whether `launched` is complete, so that lambdas can be read
         self._calls = Calls(self)
         self._read = 0
 
@@ -201,8 +202,9 @@ class Expressions:
             self.test(node.test, scope)
             return join(self.kind(node.body, scope), self.kind(node.orelse, scope))
         if isinstance(node, ast.Lambda):
-            self.lambda_body(node, scope.names, scope.name)
-            scope.lambdas.append(node)
+            if self.settled:
+                self.lambda_body(node, scope.names, scope.name)
+                scope.lambdas.append(node)
             return Kind.GRID
         assert isinstance(node, ast.ListComp)
         return self.comprehension(node, scope)

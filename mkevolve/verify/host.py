@@ -8,7 +8,8 @@ import ast
 
 from mkevolve.verify.allowed import CURE, RAISES
 from mkevolve.verify.expressions import Expressions
-from mkevolve.verify.kinds import Kind, Scope, Shape, element, join
+from mkevolve.verify.kinds import Kind, Scope, Shape, element, join, only
+from mkevolve.verify.literals import is_type
 from mkevolve.verify.source import Source, Violation
 
 
@@ -46,15 +47,16 @@ class Host:
         return kind
 
     def settle(self, function: ast.FunctionDef, arguments: dict[str, Shape]) -> Shape:
-        """Interpret `run` until it is known what its launches pass, which grids and heuristics may read."""
+        """Interpret `run` until it is known what its launches pass, then read the grids and heuristics."""
         before: dict[str, Shape] | None = None
-        result: Shape = Kind.PLAIN
         while before != self._read.launched:
             before = dict(self._read.launched)
-            result = self.call(function, dict(arguments))
-            for kernel, values in self._source.heuristics.items():
-                for value in values:
-                    self._heuristic(kernel, value)
+            self.call(function, dict(arguments))
+        self._read.settled = True
+        result = self.call(function, dict(arguments))
+        for kernel, values in self._source.heuristics.items():
+            for value in values:
+                self._heuristic(kernel, value)
         return result
 
     def _heuristic(self, kernel: str, value: ast.expr) -> None:
@@ -73,22 +75,34 @@ class Host:
                 kind = self._read.kind(value, scope)
                 for target in targets:
                     self._read.assign(target, kind, scope)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._read.assign(target, self._read.kind(value, scope), scope)
-            case ast.AugAssign(target=target, value=value):
-                if not isinstance(target, ast.Name):
-                    raise Violation(node, f"{scope.name} changes an element in place: let a kernel write")
-                before = ast.Name(target.id, ast.Load(), lineno=node.lineno)
-                changed = ast.BinOp(before, node.op, value, lineno=node.lineno)
-                self._read.assign(target, self._read.kind(changed, scope), scope)
+            case ast.AnnAssign() | ast.AugAssign():
+                self._annotated(node, scope)
             case ast.Return(value=value):
                 scope.result.append(self._read.kind(value, scope) if value is not None else Kind.PLAIN)
             case ast.Expr(value=value):
                 self._read.kind(value, scope)
-            case ast.Pass() | ast.Break() | ast.Continue():
+            case ast.Break() | ast.Continue():
+                scope.left.append(dict(scope.names))
+            case ast.Pass():
                 return
             case _:
                 self._control(node, scope)
+
+    def _annotated(self, node: ast.AnnAssign | ast.AugAssign, scope: Scope) -> None:
+        """An assignment with a type, or one in place."""
+        if isinstance(node, ast.AnnAssign):
+            if node.value is None or not is_type(node.annotation, self._source):
+                raise Violation(node, f"an annotation in {scope.name} must name a type, and give a value")
+            self._read.assign(node.target, self._read.kind(node.value, scope), scope)
+            return
+        if not isinstance(node.target, ast.Name):
+            raise Violation(node, f"{scope.name} changes an element in place: let a kernel write")
+        before = ast.Name(node.target.id, ast.Load(), lineno=node.lineno)
+        changed = self._read.kind(ast.BinOp(before, node.op, node.value, lineno=node.lineno), scope)
+        if not isinstance(changed, Kind) and not only(changed, Kind.PLAIN):
+            # Another name may stand for the same list.
+            raise Violation(node, f"{scope.name} extends a list in place: write a = a + [...]")
+        self._read.assign(node.target, changed, scope)
 
     def _control(self, node: ast.stmt, scope: Scope) -> None:
         match node:
@@ -104,26 +118,28 @@ class Host:
             case ast.Assert(test=test, msg=message):
                 self._read.test(test, scope)
                 self._read.plain([message] if message else [], node, scope)
-            case ast.Raise(exc=ast.Call(func=ast.Name(name), args=details, keywords=[])) if name in RAISES:
+            case ast.Raise(ast.Call(ast.Name(name), details, []), None) if name in RAISES:
                 self._read.plain(details, node, scope)
-            case ast.Raise(exc=ast.Name(name)) if name in RAISES:
+            case ast.Raise(ast.Name(name), None) if name in RAISES:
                 return
             case _:
                 raise Violation(node, f"{type(node).__name__} in {scope.name} is not allowed: {CURE}")
 
     def _loop(self, body: list[ast.stmt], scope: Scope) -> None:
         """Interpret a body until the kinds of its names no longer change."""
-        before: dict[str, Shape] = {}
+        outer, before = scope.left, dict[str, Shape]()
         while scope.names != before:
-            before = dict(scope.names)
+            before, scope.left = dict(scope.names), []
             self._branches([body, []], scope)
+            scope.merge(scope.left)
+        scope.left = outer
 
     def _branches(self, bodies: list[list[ast.stmt]], scope: Scope) -> None:
         before = dict(scope.names)
-        merged: dict[str, Shape] = dict(before)
+        after = []
         for body in bodies:
             scope.names = dict(before)
             self._block(body, scope)
-            for name, kind in scope.names.items():
-                merged[name] = join(merged[name], kind) if name in merged else kind
-        scope.names = merged
+            after.append(scope.names)
+        scope.names = after[0]
+        scope.merge(after[1:])

@@ -93,7 +93,8 @@ def _weight(shape: Shape) -> int:
 class Scope:
     """One function being interpreted with the kinds of its arguments.
 
-    `ever` joins what each name ever was: a lambda sees the names at the time it is called.
+    `ever` joins what each name ever was: a lambda sees the names at the time it is called. `left` are the
+    names as they were where a loop is left, or goes on, from within its body.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Scope:
     ever: dict[str, Shape] = field(default_factory=dict)
     result: list[Shape] = field(default_factory=list)
     lambdas: list[ast.Lambda] = field(default_factory=list)
+    left: list[dict[str, Shape]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ever.update(self.names)
@@ -109,6 +111,12 @@ class Scope:
         """Give a name its kind."""
         self.names[name] = shape
         self.ever[name] = join(self.ever[name], shape) if name in self.ever else shape
+
+    def merge(self, others: list[dict[str, Shape]]) -> None:
+        """The names may also be as in these."""
+        for other in others:
+            for name, shape in other.items():
+                self.names[name] = join(self.names[name], shape) if name in self.names else shape
 
 
 def bind(

@@ -86,6 +86,8 @@ def _imports(tree: ast.Module) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in tree.body:
         for name, full in _imported(node):
+            if hasattr(builtins, name):
+                raise Violation(node, f"{full} is imported as {name}, which has a meaning already")
             if found.get(name, full) != full:
                 raise Violation(node, f"{name} is imported twice, as {found[name]} and as {full}")
             found[name] = full

@@ -9,7 +9,7 @@ from mkevolve.verify.host import Host
 from mkevolve.verify.jit import check_jit, dropped_nans
 from mkevolve.verify.kinds import VALUE, Kind, Many, Shape, holds, only
 from mkevolve.verify.reader import parse
-from mkevolve.verify.source import Source, Violation
+from mkevolve.verify.source import Source, Violation, parameters
 
 
 def check(source: str, subgraph: Subgraph | None) -> Verdict | None:
@@ -59,6 +59,10 @@ def _contract(source: Source, subgraph: Subgraph | None) -> None:
     run = source.hosts.get("run")
     if run is None:
         raise Violation(None, "no function run")
+    for name in sorted(source.shared):  # jit functions call them, with constants
+        arguments = {a.arg: Kind.PLAIN for a in parameters(source.hosts[name])}
+        if not only(Host(source, prepare=False).call(source.hosts[name], dict(arguments)), Kind.PLAIN):
+            raise Violation(source.hosts[name], f"{name} must return a number or text")
     prepare = source.hosts.get("prepare")
     prepared = _prepare(prepare, source, subgraph) if prepare is not None else None
     positional = [a.arg for a in (*run.args.posonlyargs, *run.args.args)]
