@@ -56,6 +56,7 @@ class _Body:
         }
         self._local = {a.arg for a in parameters(function)} | stored
         self._passed = {a.arg for a in parameters(function) if is_constexpr(a, source)} - stored
+        self._bases: set[ast.AST] = set()  # of full names that were judged whole
         for name in self._local:
             if name in source.imports or name in source.jits or name in source.hosts:
                 raise Violation(function, f"{function.name} gives the name {name} another meaning: rename it")
@@ -73,7 +74,7 @@ class _Body:
             self._attribute(node)
         elif isinstance(node, ast.Call):
             self._call(node)
-        elif isinstance(node, ast.Name) and not self._resolves(node.id):
+        elif isinstance(node, ast.Name) and node not in self._bases and not self._resolves(node.id):
             what = "not a parameter, constant or jit function"
             raise Violation(node, f"{node.id} in {self._where}: {what}; {cure(node.id)}")
 
@@ -89,8 +90,10 @@ class _Body:
         if dotted is None:
             if node.attr not in METHODS:
                 raise Violation(node, f".{node.attr} in {self._where} is not an attribute of a triton tensor")
-        elif not language(dotted):
+        elif node not in self._bases and not language(dotted):
             raise Violation(node, f"{dotted} in {self._where}: {cure(dotted)}")
+        else:
+            self._bases.add(node.value)  # comes later: the tree is walked from its top
 
     def _call(self, node: ast.Call) -> None:
         func, source = node.func, self._source
