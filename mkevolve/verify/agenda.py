@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from mkevolve.data.verdict import Tier
 from mkevolve.interfaces import Case, Order
-from mkevolve.verify.cases import Distribution
+from mkevolve.verify.cases import SPECIAL, Distribution
 from mkevolve.verify.gates import Gate, Rules
 from mkevolve.verify.integrity import impostors
 from mkevolve.verify.references import References, Sample
@@ -95,7 +95,8 @@ def _telling(references: References, values: list[Sample]) -> tuple[list[Sample]
     """Samples that refuse the trivial results which pass all of `values`, and the results that none does."""
     fooled: frozenset[str] | None = None
     for sample in values:
-        fooled = _still_fooled(fooled, sample)
+        if sample.distribution not in SPECIAL:  # the sign of an infinity tells too little
+            fooled = _still_fooled(fooled, sample)
     telling: list[Sample] = []
     names = references.checks()
     for seed in range(_CENTRED if fooled and names else 0):

@@ -14,7 +14,8 @@ class Distribution(StrEnum):
     """How activations are drawn; weights are drawn anew each time, except for `CAPTURED`.
 
     What each is for: LARGE a softmax without its maximum, TINY a wrong or missing epsilon, OFFSET a one-pass
-    variance, ZEROS and CONSTANT_ROWS a division by what vanishes, NONFINITE dropped NaN and infinities.
+    variance, ZEROS and CONSTANT_ROWS a division by what vanishes, NONFINITE dropped NaN and infinities
+    (NAN: a NaN alone, which an infinity in the same row would hide).
     EMPHASIS is REDRAW with one input changed until leaving it out would show, CENTRED ignores the sign that
     was seen and the share of zeros: for where a trivial result (the input itself) passes everything else.
     """
@@ -27,10 +28,12 @@ class Distribution(StrEnum):
     CONSTANT_ROWS = "constant_rows"
     OFFSET = "offset"
     NONFINITE = "nonfinite"
+    NAN = "nan"
     EMPHASIS = "emphasis"
     CENTRED = "centred"
 
 
+SPECIAL = frozenset({Distribution.NONFINITE, Distribution.NAN})  # evidence although not finite
 _LARGE, _TINY = 100.0, 1e-4  # root mean square of an activation
 _OFFSET = {"float64": 1e3, "float32": 1e3, "float16": 32.0, "bfloat16": 8.0}  # mean over deviation
 _SPREAD = 0.25  # deviation of what was constant when observed, so that ignoring it shows
@@ -60,7 +63,8 @@ def draw(
         return placed, _real(graph, observation)
     rng = torch.Generator().manual_seed(zlib.crc32(f"{seed}/{attempt}/{variant}/{distribution}".encode()))
     count = len(graph.activations)
-    put = specials(graph) if distribution is Distribution.NONFINITE else (Special.NONE,) * count
+    special = distribution in SPECIAL
+    put = specials(graph, only_nan=distribution is Distribution.NAN) if special else (Special.NONE,) * count
     if put is None:
         return None
     activations = []
@@ -88,15 +92,21 @@ def _activation(
     rng: torch.Generator,
 ) -> torch.Tensor:
     statistics = observation.statistics[at]
-    centred = how[0] is Distribution.CENTRED
     if spec.dtype == "bool":
-        return torch.rand(spec.shape, generator=rng) < (0.5 if centred else statistics.mean)
+        return torch.rand(spec.shape, generator=rng) < _share(statistics.mean, how)
     if not spec.is_float:
         low, high = int(statistics.low), int(statistics.high)
         return torch.randint(low, high + 1, spec.shape, generator=rng)
     if statistics.special:
         return _resampled(spec, observation, at, rng)
     return _shaped(spec, statistics, how, rng)
+
+
+def _share(seen: float, how: tuple[Distribution, int]) -> float:
+    """The share of a mask that is true. One that was the same everywhere may be why a draw was no evidence."""
+    if how[0] is Distribution.CENTRED:
+        return 0.5
+    return 0.25 + 0.5 * seen if how[1] and seen in (0.0, 1.0) else seen
 
 
 def _shaped(

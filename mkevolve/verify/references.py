@@ -10,7 +10,7 @@ from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Graph
 from mkevolve.data.model import Precision
 from mkevolve.data.verdict import Status
-from mkevolve.verify.cases import Distribution, draw
+from mkevolve.verify.cases import SPECIAL, Distribution, draw
 from mkevolve.verify.expected import Expected
 from mkevolve.verify.influence import emphases
 from mkevolve.verify.numeric import compare
@@ -101,7 +101,7 @@ class References:
             inputs = draw(graph, self.observation, variant, distribution, self.seed + seed, attempt)
             if inputs is None:
                 continue
-            special = distribution is Distribution.NONFINITE
+            special = distribution in SPECIAL
             expected = expectations(graph, (*inputs[0], *inputs[1]), self.precision, special)
             if special or is_evidence(expected):
                 key = self._key(variant, distribution, seed, attempt)
@@ -178,7 +178,7 @@ class References:
         key = (self.subgraph.variants[0][0], distribution, 0)
         if key not in self._samples:
             sample = self._draw_target(distribution)
-            special = distribution is Distribution.NONFINITE
+            special = distribution in SPECIAL
             if sample is not None and not (special or is_evidence(sample.expected)):
                 sample = None
             self._samples[key] = sample if sample is not None and sample.expected else None
@@ -190,7 +190,7 @@ class References:
         if inputs is None:
             return None
         tensors = (*inputs[0], *inputs[1])
-        special = distribution is Distribution.NONFINITE
+        special = distribution in SPECIAL
         expected: tuple[Expected, ...] = ()
         if _fits(graph, _FP64_FLOPS, _FP64_BYTES, 8):
             expected = expectations(graph, tensors, self.precision, special)

@@ -34,15 +34,25 @@ _KEYS = 8  # with fewer, all scores of an infinite query may be minus infinity
 class Special(StrEnum):
     """What is put into one activation."""
 
-    ALL = "all"  # a NaN and both infinities, anywhere
-    NAN = "nan"  # a NaN anywhere
-    QUERY = "query"  # a NaN and an infinity anywhere
+    ALL = "all"  # a NaN and both infinities
+    NAN = "nan"  # a NaN
+    QUERY = "query"  # a NaN and an infinity
     FIRST = "first"  # a NaN in the first place
     NONE = "none"
 
 
-def specials(graph: Graph) -> tuple[Special, ...] | None:
-    """What goes into each activation; None where nothing certain would come out."""
+def specials(graph: Graph, only_nan: bool = False) -> tuple[Special, ...] | None:
+    """What goes into each activation; None where nothing certain would come out.
+
+    With `only_nan` no infinity: in one row with a NaN it would hide that the NaN was dropped.
+    """
+    put = _specials(graph)
+    if put is None or not only_nan:
+        return put
+    return tuple(Special.NAN if s in (Special.ALL, Special.QUERY) else s for s in put)
+
+
+def _specials(graph: Graph) -> tuple[Special, ...] | None:
     floats = [i.spec.is_float for i in graph.activations]
     found = [n for n in graph.nodes if n.op == ATTENTION]
     if not found:
@@ -66,21 +76,22 @@ def specials(graph: Graph) -> tuple[Special, ...] | None:
 
 
 def spoil(values: torch.Tensor, special: Special, rng: torch.Generator) -> torch.Tensor:
-    """The values with NaN and infinities in them, apart from each other; few values stay as they are."""
+    """The values with NaN and infinities in them, apart from each other; few values stay as they are.
+
+    A NaN goes near the start and an infinity near the end: what the first and the last program read.
+    """
     if special is Special.NONE or values.numel() < (1 if special is Special.FIRST else 8):
         return values
     flat = values.reshape(-1).clone()
     if special is Special.FIRST:
         flat[0] = torch.nan
         return flat.reshape(values.shape)
-    third = flat.numel() // 3
-    put = {
-        Special.ALL: (float("nan"), float("inf"), float("-inf")),
-        Special.QUERY: (float("nan"), float("inf")),
-        Special.NAN: (float("nan"),),
-    }[special]
-    for part, number in enumerate(put):
-        flat[part * third + int(torch.randint(1, third, (1,), generator=rng))] = number
+    near = 1 + torch.randint(max(flat.numel() // 64, 1), (2,), generator=rng)
+    flat[int(near[0])] = torch.nan
+    if special is not Special.NAN:
+        flat[-1 - int(near[1])] = torch.inf
+    if special is Special.ALL:
+        flat[flat.numel() // 2] = -torch.inf
     return flat.reshape(values.shape)
 
 
