@@ -26,7 +26,7 @@ from mkevolve.backends import (
     torch_state,
 )
 from mkevolve.backends.allocations import Allocations
-from mkevolve.backends.fault import CandidateFault, describe
+from mkevolve.backends.fault import CandidateFault, candidate_line, describe
 from mkevolve.backends.interpreter_launch import Call, activated
 from mkevolve.backends.memory import Memory, OutOfBoundsError, detached_copy
 from mkevolve.backends.seal import Seal, seal
@@ -90,13 +90,14 @@ def run_case(
         result = CaseResult(fault.status, fault.message)
     except OutOfBoundsError as fault:
         at = () if fault.index is None else (fault.index,)
-        result = CaseResult(Status.OUT_OF_BOUNDS, describe(fault, path), tensor=fault.tensor, index=at)
+        message = f"line {candidate_line(fault, path)}: {fault}"
+        result = CaseResult(Status.OUT_OF_BOUNDS, message, tensor=fault.tensor, index=at)
     except Exception as fault:  # noqa: BLE001 (the candidate's own code ran)
         result = CaseResult(Status.RUNTIME_ERROR, describe(fault, path))
     changed = (*before.restore(), *_replaced())
     if result.status is not Status.PASSED:
         return result
-    written = memory.changes()
+    written = (*memory.changes(), *(call.weights.changes() if call.weights is not None else ()))
     name, index = written[0] if written else ("", ())
     return dataclasses.replace(
         result,
@@ -155,7 +156,8 @@ def _prepare(module: ModuleType, call: Call) -> tuple[torch.Tensor, ...]:
 def _prepared(module: ModuleType, call: Call, poison: int) -> tuple[torch.Tensor, ...]:
     memory = Memory(poison, track=False)
     params = [memory.place(f"p{i}", p) for i, p in enumerate(call.case.params)]
-    made = results.prepared(module.prepare(*params))
+    made = results.prepared(module.prepare(*params), Gate.OUTPUT not in call.off)
+    call.weights = memory
     changed = () if Gate.INPUT in call.off else memory.changes()
     if changed:
         name, index = changed[0]

@@ -12,15 +12,17 @@ from typing import Any
 
 from triton.runtime import interpreter
 
-from mkevolve.backends import interpreter_scans
+from mkevolve.backends import interpreter_scans, torch_state
 from mkevolve.backends.allocations import Allocations
 from mkevolve.backends.decoys import swapped
+from mkevolve.backends.fault import CandidateFault
 from mkevolve.backends.memory import Memory, OutOfBoundsError
 from mkevolve.backends.observer import AbandonedError, Observer
 from mkevolve.backends.sampling import choose, ordered
 from mkevolve.backends.traffic import LaunchCounter
 from mkevolve.data.gates import Gate
 from mkevolve.data.measurement import Traffic
+from mkevolve.data.verdict import Status
 from mkevolve.interfaces import Case
 
 COUNTED = 16  # programs of a launch whose traffic is counted where all of them run
@@ -37,6 +39,8 @@ class Call:
     off: frozenset[Gate]
     memory: Memory
     watch: Allocations
+    quiet: torch_state.Snapshot = field(default_factory=lambda: torch_state.snapshot(torch_state.INTRUDERS))
+    weights: Memory | None = None  # what `prepare` was given
     launches: int = 0
     traffic: list[Traffic] = field(default_factory=list)
 
@@ -55,14 +59,17 @@ def activated(call: Call) -> Iterator[None]:
     """Let launches belong to this call. Host code cannot touch the memory of its tensors meanwhile."""
     global _active  # the patched interpreter has no other way to know which call it serves
     _active = call
+    memories = [m for m in (call.memory, call.weights) if m is not None]
     if Gate.HOST not in call.off:
-        call.memory.shut()
+        for memory in memories:
+            memory.shut()
     try:
         with call.watch:
             yield
     finally:
         _active = None
-        call.memory.open()
+        for memory in memories:
+            memory.open()
 
 
 def _launch(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -82,6 +89,9 @@ def _launch(self: Any, *args: Any, **kwargs: Any) -> None:
     call.launches += 1
     if not call.case.launch or 0 in grid:
         return
+    intruders = () if Gate.STATE in call.off else call.quiet.restore()
+    if intruders:
+        raise CandidateFault(Status.STATE_CHANGED, f"changes {', '.join(intruders)} before a launch")
     with _interpreting(call):
         _interpret(self.fn, values, grid, call)
 

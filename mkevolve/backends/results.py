@@ -51,14 +51,17 @@ def plain_fault(value: object) -> str:
     return ""
 
 
-def prepared(returned: object) -> tuple[torch.Tensor, ...]:
-    """The tensors that `prepare` returned; raises `CandidateFault` where there is anything else."""
+def prepared(returned: object, plain: bool = True) -> tuple[torch.Tensor, ...]:
+    """The tensors that `prepare` returned; raises `CandidateFault` where there is anything else.
+
+    Without `plain` a subclass of `torch.Tensor` passes.
+    """
     results = (returned,) if isinstance(returned, torch.Tensor) else returned
     if type(results) not in (tuple, list):
         raise CandidateFault(Status.STATIC_ERROR, "prepare must return a tensor or a tuple of tensors")
     assert isinstance(results, tuple | list)
     for number, result in enumerate(results):
-        fault = plain_fault(result)
+        fault = plain_fault(result) if plain or not isinstance(result, torch.Tensor) else ""
         if fault:
             raise CandidateFault(Status.STATIC_ERROR, f"value {number} that prepare returns {fault}")
     return tuple(results)
@@ -89,7 +92,7 @@ def outputs(returned: object, memory: _Memory, unshared: bool) -> list[torch.Ten
     seen: set[str] = set()
     tensors = []
     for number, output in enumerate(items):
-        fault = plain_fault(output)
+        fault = plain_fault(output) if unshared or not isinstance(output, torch.Tensor) else ""
         if fault:
             raise CandidateFault(Status.WRONG_OUTPUT, f"result {number} {fault}")
         assert isinstance(output, torch.Tensor)

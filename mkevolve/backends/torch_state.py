@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -81,7 +81,9 @@ def _collector() -> tuple[object, ...]:
 
 
 def _tracing() -> tuple[object, ...]:
-    return (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile())
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    tools = tuple(map(monitoring.get_tool, range(6))) if monitoring is not None else ()
+    return (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile(), tools)
 
 
 def _import_system() -> tuple[object, ...]:
@@ -130,6 +132,10 @@ _WRITERS: dict[str, Callable[[object], object]] = {
 }
 
 
+# By these, Python code of a candidate would run while our own does, as inside of a launch.
+INTRUDERS = ("tracing", "garbage collector", "signal handlers", "threads")
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """State at one moment."""
@@ -147,6 +153,6 @@ class Snapshot:
         return tuple(changed)
 
 
-def snapshot() -> Snapshot:
+def snapshot(names: Iterable[str] = tuple(_READERS)) -> Snapshot:
     """Read the state."""
-    return Snapshot(tuple((name, read()) for name, read in _READERS.items()))
+    return Snapshot(tuple((name, _READERS[name]()) for name in names))
