@@ -80,6 +80,13 @@ def record(
     return LaunchPlan(name, chip.name, tuple(tape.buffers), tuple(launches), _outputs(returned, tape))
 
 
+def copy_cure(name: str) -> str:
+    """What to do instead of a copy that a view would not need; empty for other ops (`name` without aten)."""
+    if name.partition(".")[0] in ("clone", "_reshape_copy", "contiguous"):
+        return "; this copies a tensor: pass its strides to the kernel instead of .contiguous() or .reshape()"
+    return ""
+
+
 def check_limits(kernel: str, grid: tuple[int, int, int], resources: Resources, chip: Chip) -> None:
     """Raise `RESOURCE_ERROR` naming requirement and limit, where the chip would refuse the launch."""
     threads = resources.num_warps * chip.warp_size
@@ -143,7 +150,8 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not _is_view(func):
             raise CandidateFault(
                 Status.STATIC_ERROR,
-                f"run computes {func} in torch: it may only allocate, take views and launch Triton kernels",
+                f"run computes {func} in torch: it may only allocate, take views and launch Triton kernels"
+                + copy_cure(name),
             )
         return func(*args, **kwargs)
 

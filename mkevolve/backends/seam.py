@@ -193,18 +193,21 @@ def grid_of(grid: object, bound: Mapping[str, object]) -> tuple[int, int, int]:
 
 def explain(error: BaseException, path: str) -> str:
     """One line: the candidate's line number where it can be known, the compiler's reason, the source line."""
-    inner = error
-    while isinstance(inner.__cause__, CompilationError):
-        inner = inner.__cause__
+    chain = [error]
+    while isinstance(chain[-1].__cause__, CompilationError):
+        chain.append(chain[-1].__cause__)
+    inner = chain[-1]
     if not isinstance(inner, CompilationError):
         return f"{type(error).__name__}: {_first_line(str(error))}"
-    reason = inner.error_message or inner.__cause__ or type(inner).__name__
-    node, source = getattr(inner, "node", None), inner.src or ""
-    if node is None or not hasattr(node, "lineno"):
-        return f"{type(inner).__name__}: {_first_line(str(reason))}"
-    text = source.splitlines()[node.lineno - 1].strip() if source else ""
-    line = _line_in_file(path, source, node.lineno)
-    return f"line {line}: {_first_line(str(reason))} | {text}"
+    reason = _first_line(str(inner.error_message or inner.__cause__ or type(inner).__name__))
+    # The innermost place in the candidate's file: what it calls may be a function of Triton's.
+    for each in reversed(chain):
+        node, source = getattr(each, "node", None), getattr(each, "src", None) or ""
+        number = int(getattr(node, "lineno", 0))
+        line = _line_in_file(path, source, number)
+        if line:
+            return f"line {line}: {reason} | {source.splitlines()[number - 1].strip()}"
+    return f"{type(inner).__name__}: {reason}"
 
 
 def _bind(fn: JITFunction, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -268,9 +271,8 @@ def _first_line(text: str) -> str:
 
 
 def _line_in_file(path: str, source: str, line: int) -> int:
-    """Triton numbers lines from the `def`; the candidate's file numbers them from its top."""
+    """Triton numbers lines from the `def`; the candidate's file numbers them from its top. 0: not in it."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    head = source.split("\n", 1)[0]
-    at = text.find(head) if head else -1
-    return line + text[:at].count("\n") if at >= 0 else line
+    at = text.find(source.rstrip()) if line and source.strip() else -1
+    return line + text[:at].count("\n") if at >= 0 else 0

@@ -9,7 +9,7 @@ from mkevolve.verify.source import words
 SIZES = words(
     """
     shape stride size numel dtype device ndim dim element_size is_contiguous storage_offset layout
-    nbytes itemsize is_floating_point is_complex is_signed is_cuda nelement requires_grad get_device
+    nbytes itemsize is_floating_point is_complex is_signed nelement requires_grad
     """
 )
 # `contiguous`, `reshape` and `flatten` copy where they must: dispatch sees that, and refuses it.
@@ -37,7 +37,7 @@ ALLOCATIONS = words(
 ALLOCATION_KEYWORDS = words("size dtype device layout memory_format fill_value stride physical_layout input")
 PLAIN_ATTRIBUTES = words(
     """
-    itemsize is_floating_point is_complex is_signed type index max min eps tiny smallest_normal bits
+    itemsize is_floating_point is_complex is_signed index max min eps tiny smallest_normal bits
     """
 )
 PLAIN_METHODS = words("index count numel get items keys values bit_length")
@@ -72,6 +72,7 @@ OPTIONS = words(
 )
 CURE = "it may only allocate, take views and launch kernels"
 _CURES = (
+    (words("is_cuda get_device"), "drop the check: candidates are also called on meta and CPU tensors"),
     (words("to float half bfloat16 double int long bool type"), "cast inside the kernel"),
     (words("clone copy_ fill_ zero_ cat stack pad"), "let a kernel write it"),
     (words("item tolist cpu numpy"), "values stay on the device: read them in the kernel"),

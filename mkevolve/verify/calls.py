@@ -137,6 +137,8 @@ class Calls:
                 raise Violation(
                     node, f"{scope.name} allocates with {keyword.arg}=: allowed are shape, dtype and device"
                 )
+            if keyword.arg == "device" and isinstance(keyword.value, ast.Constant):
+                raise Violation(node, f"{scope.name} names a device: write device=x.device")
 
     def _arguments(self, node: ast.Call, name: str, scope: Scope) -> list[Shape]:
         """Kinds of arguments, where a call that reads a generator to its end at once may have one."""

@@ -51,7 +51,7 @@ def _heuristics(call: ast.Call, node: ast.FunctionDef, found: Source) -> None:
     table = _argument(call, "values")
     if not isinstance(table, ast.Dict) or len(call.args) + len(call.keywords) != 1:
         raise Violation(call, "triton.heuristics takes one table of names and lambdas")
-    names = {a.arg for a in parameters(node)}
+    names = {a.arg for a in parameters(node)} | OPTIONS
     for key in table.keys:
         if not isinstance(key, ast.Constant) or key.value not in names:
             raise Violation(call, f"triton.heuristics must name arguments of {node.name}")

@@ -118,6 +118,9 @@ class Host:
             case ast.Assert(test=test, msg=message):
                 self._read.test(test, scope)
                 self._read.plain([message] if message else [], node, scope)
+            case ast.FunctionDef():
+                self._read.assign(ast.Name(node.name, ast.Store(), lineno=node.lineno), Kind.GRID, scope)
+                self._read.kind(_as_lambda(node, scope), scope)
             case ast.Raise(ast.Call(ast.Name(name), details, []), None) if name in RAISES:
                 self._read.plain(details, node, scope)
             case ast.Raise(ast.Name(name), None) if name in RAISES:
@@ -143,3 +146,20 @@ class Host:
             after.append(scope.names)
         scope.names = after[0]
         scope.merge(after[1:])
+
+
+def _as_lambda(node: ast.FunctionDef, scope: Scope) -> ast.Lambda:
+    """A function within a function is a grid, and only returns its sizes."""
+    match node.body:
+        case [*_, ast.Return(ast.expr() as value)] if len(node.body) == 1 + _documented(node):
+            plain = not (node.decorator_list or node.returns or any(a.annotation for a in node.args.args))
+            if plain:
+                return ast.Lambda(node.args, value, lineno=node.lineno)
+    raise Violation(node, f"FunctionDef in {scope.name}: write a grid as a tuple, or as a lambda of sizes")
+
+
+def _documented(node: ast.FunctionDef) -> bool:
+    match node.body[0]:
+        case ast.Expr(ast.Constant(str())):
+            return True
+    return False

@@ -52,7 +52,9 @@ def is_type(node: ast.expr, found: Source) -> bool:
             return is_type(left, found) and is_type(right, found)
         case ast.Name() | ast.Attribute():
             dotted = found.dotted(node)
-            return dotted is not None and (dotted in _TYPES or is_dtype(dotted))
+            return dotted is not None and (
+                dotted in _TYPES or is_dtype(dotted) or dotted.startswith("typing.")
+            )
     return False
 
 

@@ -24,6 +24,7 @@ _MODULES = frozenset(
 )
 _FROM = {
     "__future__": words("annotations"),
+    "typing": words("Any List Optional Sequence Tuple Union"),  # for annotations only
     "torch": words(
         """
         Tensor Size dtype empty empty_like empty_strided zeros zeros_like ones ones_like full full_like
@@ -128,7 +129,8 @@ def _everywhere(node: ast.AST) -> None:
     for name_of in ("id", "attr", "arg", "name", "asname"):
         name = getattr(node, name_of, None)
         if isinstance(name, str) and name.startswith("__"):
-            raise Violation(node, f"the name {name} is not allowed in a candidate")
+            hint = "; drop the main block" if name == "__name__" else ""
+            raise Violation(node, f"the name {name} is not allowed in a candidate{hint}")
     if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
         raise Violation(node, "assigning an attribute: a candidate keeps no state between calls")
 

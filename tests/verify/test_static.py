@@ -136,7 +136,7 @@ REFUSED = {
     "with": ({"run": "with torch.no_grad(): n = 1"}, "with"),
     "warmup": ({"run": "_f[(1,)](x, out, n, BLOCK=64, warmup=True)"}, "warmup"),
     "tunables read": ({"run": 'y = TUNABLES["BLOCK"]'}, "TUNABLES"),
-    "nested function": ({"run": "def g(): return 1"}, "FunctionDef"),
+    "nested function": ({"run": "def g(): return 1"}, "table of arguments"),
     "recursion": ({"run": "return run(x, w, BLOCK=BLOCK)"}, "itself"),
     "keywords": ({"run": "_f[(1,)](x, out, n, **{})"}, "**"),
     "jit open": ({"jit": 'open("/tmp/a")'}, "open"),
