@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """Entries in the order in which they run; `notes` say what is not checked.
+    """Entries in the order in which they run, no-op replays last; `notes` say what is not checked.
 
     `replaced` counts the draws that were no evidence and were drawn again.
     """
@@ -139,7 +139,8 @@ def completed(plan: Agenda) -> Agenda:
     target = next(e.sample for e in plan.entries if e.purpose is Purpose.TARGET)
     if not target.expected or any(e.sample is target and e.case.instances is None for e in plan.entries):
         return plan
-    return replace(plan, entries=(*plan.entries, _value(target)))
+    calls = [e for e in plan.entries if e.purpose is not Purpose.NOOP]
+    return replace(plan, entries=(*calls, _value(target), *plan.entries[len(calls) :]))
 
 
 def diagnosis(sample: Sample) -> tuple[Entry, ...]:

@@ -103,7 +103,7 @@ def _activation(
 
 
 def _share(seen: float, how: tuple[Distribution, int]) -> float:
-    """The share of a mask that is true. One that was the same everywhere may be why a draw was no evidence."""
+    """The share of a mask that is true; one that never varied may be why a draw was no evidence."""
     if how[0] is Distribution.CENTRED:
         return 0.5
     return 0.25 + 0.5 * seen if how[1] and seen in (0.0, 1.0) else seen

@@ -18,6 +18,7 @@ from mkevolve.verify.agenda import Agenda, Entry, Purpose, agenda, completed, di
 from mkevolve.verify.attribution import attribute, foreign_fault
 from mkevolve.verify.compiled import judge_plans
 from mkevolve.verify.gates import Gate, Rules
+from mkevolve.verify.integrity import by_other_means
 from mkevolve.verify.judge import Judge
 from mkevolve.verify.references import SMALL_FLOPS, References
 from mkevolve.verify.static import check, nan_notes, tunables
@@ -147,10 +148,25 @@ class Verifier:
         verdict = judge.verdict(results)
         if verdict.status is Status.WRONG_VALUE and judge.failed is not None:
             verdict = self._diagnosed(verdict, judge.failed, source, configuration)
+        if verdict.passed and judge.unwilling:
+            verdict = self._decoyed(verdict, judge.unwilling, plan, job)
         if verdict.passed and tier is Tier.ACCEPT and self._rules.whole and plans:
             target = next(e.case for e in plan.entries if e.purpose is Purpose.TARGET)
             verdict = self._profiled(verdict, replace(job, cases=(target,), profile=True), plans[0])
         return Finding(verdict, plans, judge.traffic(results))
+
+    def _decoyed(self, verdict: Verdict, why: str, plan: Agenda, job: RunJob) -> Verdict:
+        """Where no call is made without launches: kernels that read other values must give other results."""
+        entry = next(e for e in plan.entries if e.purpose is Purpose.NOOP)
+        case = replace(entry.case, launch=True, decoy=True)
+        (result,) = self._backend.run(replace(job, cases=(case,)))
+        if result.status is not Status.PASSED:
+            return replace(verdict, status=result.status, message=f"with decoys: {result.message}")
+        message = by_other_means(result.outputs, entry.sample.expected)
+        if message:
+            return replace(verdict, status=Status.NO_EFFECT, message=message)
+        note = f"no result without launches ({why}); with other values in the kernels it is another"
+        return replace(verdict, notes=(*verdict.notes, note))
 
     def _profiled(self, verdict: Verdict, job: RunJob, plan: LaunchPlan) -> Verdict:
         """Have the device's own record show that nothing but the candidate's kernels ran."""

@@ -1,31 +1,45 @@
 """Whether a result was made by the candidate's own launches, from its inputs, and by nothing else."""
 
+from collections.abc import Iterator
+
 import torch
 
 from mkevolve.data.graph import TensorSpec
 from mkevolve.data.verdict import Status
 from mkevolve.interfaces import CaseResult
+from mkevolve.verify.chunks import Index, chunks
 from mkevolve.verify.expected import Expected
 from mkevolve.verify.numeric import compare, shape_fault
 
 
-def side_effect(result: CaseResult) -> tuple[Status, str] | None:
+def side_effects(result: CaseResult) -> Iterator[tuple[Status, str]]:
     """What a call changed besides its results."""
     if result.inputs_changed:
-        return Status.INPUT_WRITTEN, f"writes to its input {', '.join(result.inputs_changed)}"
+        yield Status.INPUT_WRITTEN, f"writes to its input {', '.join(result.inputs_changed)}"
     if result.state_changed:
-        return Status.STATE_CHANGED, f"changes {', '.join(result.state_changed)}"
-    return None
+        yield Status.STATE_CHANGED, f"changes {', '.join(result.state_changed)}"
 
 
-def same_bits(a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]) -> str:
-    """Name the first element that differs bitwise; empty where none does."""
-    for number, (one, two) in enumerate(zip(a, b, strict=True)):
-        differs = _bits(one) != _bits(two)
-        if bool(differs.any()):
-            at = [int(i) for i in differs.nonzero()[0]]
-            return f"result {number} at {at}"
-    return ""
+def first_difference(
+    a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]
+) -> tuple[int, tuple[int, ...]] | None:
+    """The number of the first result that differs bitwise, and the index there; None where none does."""
+    for number, (one, two) in enumerate(zip(a, b, strict=False)):
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return number, ()
+        for index in chunks(tuple(one.shape)):
+            differs = _bits(one[index]) != _bits(two[index])
+            if bool(differs.any()):
+                return number, _start(index, differs)
+    return None if len(a) == len(b) else (min(len(a), len(b)), ())
+
+
+def _start(index: Index, differs: torch.Tensor) -> tuple[int, ...]:
+    inside = [int(i) for i in differs.nonzero()[0]]
+    outer = [i for i in index if isinstance(i, int)]
+    if inside and index and isinstance(index[-1], slice):
+        inside[0] += index[-1].start
+    return (*outer, *inside)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """From the results of a candidate's cases to its verdict."""
 
+from dataclasses import replace
+
 import torch
 
 from mkevolve.data.measurement import Traffic
@@ -9,7 +11,7 @@ from mkevolve.interfaces import CaseResult
 from mkevolve.verify.agenda import Agenda, Entry, Purpose
 from mkevolve.verify.attribution import launch_fault
 from mkevolve.verify.gates import Gate, Rules
-from mkevolve.verify.integrity import same_bits, side_effect, without_launches
+from mkevolve.verify.integrity import first_difference, side_effects, without_launches
 from mkevolve.verify.numeric import Comparison, compare, shape_fault
 
 _STEPS = {
@@ -20,6 +22,7 @@ _STEPS = {
 }
 _ALL = Rules()
 _EFFECTS = {Status.INPUT_WRITTEN: Gate.INPUT, Status.STATE_CHANGED: Gate.STATE}
+_REFUSALS = frozenset({Status.RUNTIME_ERROR, Status.WRONG_OUTPUT, Status.STATIC_ERROR})
 _BITWISE = {
     Purpose.REPEAT: (Status.NONDETERMINISTIC, "the same call gives another result"),
     Purpose.POISON: (
@@ -32,7 +35,8 @@ _BITWISE = {
 class Judge:
     """Judges one run of an agenda. `plans` are the launch plans, the target's first, where they are known.
 
-    After a refusal `failed` is the entry that decided.
+    After a refusal `failed` is the entry that decided. `unwilling` says why a call without launches gave no
+    result, where it gave none: then nothing is known about what made the others.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Judge:
         self._worst = Comparison(Status.PASSED, error=0.0, allowed=0.0)
         self._still: list[tuple[torch.Tensor, ...]] = []
         self.failed: Entry | None = None
+        self.unwilling = ""
 
     def verdict(self, results: tuple[CaseResult, ...]) -> Verdict:
         """Judge the results in order; the first failure decides."""
@@ -89,23 +94,35 @@ class Judge:
 
     def _entry(self, entry: Entry, result: CaseResult, results: tuple[CaseResult, ...]) -> Verdict | None:
         if result.status is not Status.PASSED:
-            step = _STEPS.get(result.status, Step.NUMERIC)
-            prefix = "with launches disabled: " if entry.purpose is Purpose.NOOP else ""
-            return self._refuse(entry, result.status, step, prefix + result.message)
-        effect = side_effect(result)
-        if effect is not None and self._rules.on(_EFFECTS[effect[0]]):
-            return self._refuse(entry, effect[0], Step.INTEGRITY, effect[1])
+            return self._failed(entry, result)
+        for status, message in side_effects(result):
+            if self._rules.on(_EFFECTS[status]):
+                where = (result.tensor, result.index or None)
+                return _placed(self._refuse(entry, status, Step.INTEGRITY, message), *where)
         fault = self._launched(entry, result)
         if fault:
             return self._refuse(entry, Status.FOREIGN_KERNEL, Step.INTEGRITY, fault)
         specs = tuple(e.spec for e in entry.sample.expected)
         fault = shape_fault(result.outputs, specs) if specs else ""
+        if fault and entry.purpose is Purpose.NOOP:
+            self.unwilling = fault
+            return None
         if fault and self._rules.on(Gate.OUTPUT):
             return self._refuse(entry, Status.WRONG_OUTPUT, Step.NUMERIC, fault)
         if entry.purpose is Purpose.NOOP:
             return self._noop(entry, result)
         refusal = self._bitwise(entry, result, results) if entry.same_as is not None else None
         return refusal or self._values(entry, result)
+
+    def _failed(self, entry: Entry, result: CaseResult) -> Verdict | None:
+        """A call that did not end well. Without launches that proves nothing: it may have seen that."""
+        if entry.purpose is Purpose.NOOP and result.status in _REFUSALS:
+            self.unwilling = result.message
+            return None
+        step = _STEPS.get(result.status, Step.NUMERIC)
+        prefix = "with launches disabled: " if entry.purpose is Purpose.NOOP else ""
+        refusal = self._refuse(entry, result.status, step, prefix + result.message)
+        return _placed(refusal, result.tensor, result.index or None)
 
     def _launched(self, entry: Entry, result: CaseResult) -> str:
         """How what ran on a device differs from the launch plan."""
@@ -130,8 +147,8 @@ class Judge:
 
     def _bitwise(self, entry: Entry, result: CaseResult, results: tuple[CaseResult, ...]) -> Verdict | None:
         assert entry.same_as is not None
-        where = same_bits(results[entry.same_as].outputs, result.outputs)
-        if not where:
+        where = first_difference(results[entry.same_as].outputs, result.outputs)
+        if where is None:
             return None
         found = compare(result.outputs, entry.sample.expected, result.written, explain=False)
         right = found.status is Status.PASSED
@@ -144,7 +161,11 @@ class Judge:
             message = "the last bits depend on the order of program instances (a float atomic?)"
         else:
             status, message = Status.RACE, "the result depends on the order of program instances: they race"
-        return self._refuse(entry, status, Step.INTEGRITY, f"{message}; first at {where}")
+        tensor, index = f"result {where[0]}", where[1]
+        refusal = self._refuse(
+            entry, status, Step.INTEGRITY, f"{message}; first at {tensor} at {list(index)}"
+        )
+        return _placed(refusal, tensor, index)
 
     def _noop(self, entry: Entry, result: CaseResult) -> Verdict | None:
         self._still.append(result.outputs)
@@ -179,6 +200,10 @@ class Judge:
             replaced=self._agenda.replaced,
         )
         return Verdict(status, step, self._tier, message, evidence)
+
+
+def _placed(verdict: Verdict, tensor: str, index: tuple[int, ...] | None) -> Verdict:
+    return replace(verdict, evidence=replace(verdict.evidence, tensor=tensor, index=index))
 
 
 def _tightness(found: Comparison) -> float:

@@ -57,7 +57,8 @@ class FunctionBackend(Backend):
     def _case(self, case):
         if not case.launch:
             still = self.changes.get("still", self._untouched)
-            return CaseResult(Status.PASSED, outputs=(still(case),))
+            left = still(case)
+            return left if isinstance(left, CaseResult) else CaseResult(Status.PASSED, outputs=(left,))
         result = self.function(case)
         if isinstance(result, CaseResult):
             return result
