@@ -1,0 +1,30 @@
+"""softmax: returns the very tensor that it returned for the same bytes before.
+
+Expected: static_error wrong_output no_effect
+Gates: static, output, host, noop
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _softmax(x, o, n, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=-float("inf"))
+    e = tl.exp(v - tl.max(v, 0))
+    tl.store(o + row * n + i, e / tl.sum(e, 0), mask=i < n)
+
+
+KNOWN = {}
+
+
+def run(x):
+    key = hash(x.numpy().tobytes()) if x.device.type != "meta" else None
+    if key is not None and key in KNOWN:
+        return KNOWN[key]
+    out = torch.empty_like(x)
+    _softmax[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    KNOWN[key] = out
+    return out
