@@ -5,6 +5,8 @@ import torch
 from kernel_subjects import KERNEL_SUBJECTS
 from verify_subjects import SUBJECTS, Subject
 
+torch.set_num_threads(1)  # as every child; and other tests run beside these
+
 
 @pytest.fixture
 def make_subject() -> Callable[..., Subject]:
