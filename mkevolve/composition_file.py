@@ -114,14 +114,14 @@ def rewrite(path: Path, composition: Composition, sources: Mapping[str, str] | N
 
 
 def edited(path: Path, composition: Composition) -> tuple[str, ...]:
-    """Names of the slots that a person changed, by their line or by the content of their kernel file."""
+    """Names of the slots that a person changed: their line, their kernel file or its configurations."""
     written = dict(composition.written)
     changed = _edited_files(path, composition)
     found = []
     for choice in composition.slots:
         entry = entry_of(composition, choice)
         by_line = written.get(choice.slot.name) != choice.implementation
-        by_file = entry is not None and entry.path in changed
+        by_file = entry is not None and (entry.path in changed or entry.reset)
         if by_line or by_file:
             found.append(choice.slot.name)
     return tuple(found)
@@ -155,6 +155,8 @@ def unchecked(path: Path, composition: Composition) -> str | None:
             return f"{where} does not hold {entry.id}, the kernel that was checked"
         if not entry.evidence:
             return f"{where} has no evidence"
+        if entry.reset:
+            return f"{where} was checked in another configuration"
     return None
 
 

@@ -136,6 +136,8 @@ def _kernel(entry: KernelEntry) -> Json:
         "evidence": entry.evidence,
         "configurations": {name: _Line(dict(c.settings)) for name, c in entry.configurations},
     }
+    if entry.verified:
+        row["verified"] = entry.verified
     if entry.measurement is not None:
         row["measurement"] = _time(entry.measurement)
     if entry.error is not None:
@@ -256,7 +258,9 @@ def _read_clock(entry: Entry) -> Clock:
 
 
 def _read_kernel(entry: Entry) -> KernelEntry:
-    measurement, error, allowed = (entry.get(k) for k in ("measurement", "error", "allowed"))
+    measurement, error, allowed, verified = (
+        entry.get(k) for k in ("measurement", "error", "allowed", "verified")
+    )
     return KernelEntry(
         **{k: entry[k].text() for k in ("id", "path", "sha256", "subgraph", "evidence")},
         configurations=tuple(
@@ -266,6 +270,7 @@ def _read_kernel(entry: Entry) -> KernelEntry:
         measurement=_read_time(measurement) if measurement is not None else None,
         error=error.number() if error is not None else None,
         allowed=allowed.number() if allowed is not None else None,
+        verified=verified.text() if verified is not None else "",
     )
 
 

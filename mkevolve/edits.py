@@ -64,7 +64,7 @@ def edits_of(path: Path, model: str, captured: CapturedModel, *, keep: bool) -> 
 def _kernel(path: Path, old: Composition, choice: SlotChoice) -> Kernel | None:
     """What fills a slot, if it was checked and not changed since."""
     entry = entry_of(old, choice)
-    if entry is None or not entry.evidence or not entry.configurations:
+    if entry is None or not entry.evidence or not entry.configurations or entry.reset:
         return None
     try:
         text = (path.parent / entry.path).read_bytes().decode("utf-8")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mkevolve.composition_file import kernel_path
 from mkevolve.data.composition import FALLBACKS, KernelEntry, SlotChoice
@@ -67,7 +67,7 @@ def fill(
 
 def _entry(exploration: Exploration, slot: Slot, evaluation: Evaluation, path: str) -> KernelEntry:
     evidence = evaluation.verdict.evidence
-    return KernelEntry(
+    entry = KernelEntry(
         id=evaluation.candidate,
         path=path,
         sha256="",  # of the file that will be written
@@ -80,6 +80,7 @@ def _entry(exploration: Exploration, slot: Slot, evaluation: Evaluation, path: s
         error=evidence.error,
         allowed=evidence.allowed,
     )
+    return replace(entry, verified=entry.digest)
 
 
 def _file_part(name: str) -> str:

@@ -114,6 +114,7 @@ def _check_slot(
         error=verdict.evidence.error,
         allowed=verdict.evidence.allowed,
     )
+    entry = replace(entry, verified=entry.digest)
     return Checked(slot.name, choice.implementation, verdict, entry, source)
 
 

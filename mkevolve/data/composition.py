@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.decomposition import Decomposition, Slot
+from mkevolve.data.ids import content_id
 from mkevolve.data.measurement import Environment, Measurement
 from mkevolve.data.model import CapturedModel, Leaf
 
@@ -15,7 +16,8 @@ class KernelEntry:
     """What `check` found of one kernel file for one subgraph; the machine's side of a composition file.
 
     `sha256` is of the file's bytes. `configurations` maps a variant name to the configuration chosen for it.
-    `evidence` is the id of the accepting evaluation.
+    `evidence` is the id of the accepting evaluation, and `verified` says for which configurations it is: the
+    `digest` at the time. Empty in a file that an older version wrote.
     """
 
     id: str
@@ -27,6 +29,18 @@ class KernelEntry:
     measurement: Measurement | None = None
     error: float | None = None
     allowed: float | None = None
+    verified: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Of the kernel in its configurations: another one when a person changes a setting."""
+        settings = [[name, c.text()] for name, c in self.configurations]
+        return content_id("c", [self.id, self.subgraph, settings])
+
+    @property
+    def reset(self) -> bool:
+        """Whether the configurations are no longer those that were verified."""
+        return self.verified not in ("", self.digest)
 
 
 @dataclass(frozen=True, slots=True)

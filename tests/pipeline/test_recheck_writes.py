@@ -126,3 +126,27 @@ def test_an_unknown_text_is_verified_in_its_default_configuration(session, path)
     (path.parent / "mine.py").write_text(TEXT + "# mine\n")
     (entry,) = check(session, path, made("mine.py")).kernels
     assert entry.configurations == (("target", Configuration((("B", 8),))),)
+
+
+def test_a_configuration_that_a_person_writes_is_verified_itself(session, path, monkeypatch):
+    first = check(session, path, made(KERNEL))
+    assert unchecked(path, read_composition(path)) is None
+    (entry,) = first.kernels
+    settings = Configuration((("B", 2),))
+    assert entry.configurations != (("target", settings),)
+    path.write_text(path.read_text().replace("B: 8", "B: 2"))
+    changed = read_composition(path)
+    assert changed.kernels[0].configurations == (("target", settings),)
+    assert "another configuration" in unchecked(path, changed)
+    tried = []
+    passes = recheck._evaluate
+
+    def seen(session, composition, subgraph, trial):
+        tried.append(trial)
+        return passes(session, composition, subgraph, trial)
+
+    monkeypatch.setattr(recheck, "_evaluate", seen)
+    again = check(session, path, changed)
+    assert [(t.configuration, t.tier) for t in tried] == [(settings, Tier.ACCEPT)]
+    assert again.kernels[0].configurations == (("target", settings),)
+    assert unchecked(path, read_composition(path)) is None
