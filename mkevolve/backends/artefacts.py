@@ -8,12 +8,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 
+from mkevolve.backends.ttir import Places, places
 from mkevolve.data.plan import Dot
 
-_DTYPES = {
+DTYPES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
     "i32": "int32", "i16": "int16", "i8": "int8",
     "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
+    "f8E4M3FNUZ": "float8_e4m3fnuz", "f8E5M2FNUZ": "float8_e5m2fnuz", "f8E4M3B11FNUZ": "float8_e4m3b11fnuz",
 }  # fmt: skip
 _DOT = re.compile(
     r"= tt\.(?:dot|dot_scaled) .*? : (?P<types>.*?) -> tensor<(?P<result>[^>]*)>(?: loc\((?P<loc>.*)\))?$",
@@ -21,8 +23,6 @@ _DOT = re.compile(
 )
 _PRECISION = re.compile(r"inputPrecision = (\w+)")
 _TENSOR = re.compile(r"tensor<([^>]*)>")
-_ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
-_PLACE = re.compile(r'"([^"]*)":(\d+):\d+')
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+).* LOCAL:(\d+)")
 _GLOBAL = re.compile(r"\b(ld|st)\.global((?:\.[A-Za-z_][\w:]*?)*?)(?:\.v(\d))?\.[busf](\d+)\b")
 _ASYNC = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[^;]*?\],\s*\[[^\]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
@@ -37,13 +37,13 @@ _AMD = re.compile(
 
 def find_dots(ttir: str, path: str) -> tuple[Dot, ...]:
     """Every matrix product of a kernel, with its line in the candidate file `path`; one per unrolled copy."""
-    aliases = dict(_ALIAS.findall(ttir))
+    table: Places = places(ttir, path)
     found = []
     for match in _DOT.finditer(ttir):
         operand = _element(_TENSOR.search(match["types"]))
         asked = _PRECISION.search(match[0])
         precision = asked[1] if asked else "ieee"
-        line = _line(match["loc"] or "", aliases, path)
+        line = table.line(match["loc"] or "")
         found.append(
             Dot(
                 operand,
@@ -103,20 +103,4 @@ def _element(tensor: "re.Match[str] | None") -> str:
 
 
 def _dtype(name: str) -> str:
-    return _DTYPES.get(name, name)
-
-
-def _line(location: str, aliases: Mapping[str, str], path: str) -> int | None:
-    """Follow names, call sites and fusions to the first place that lies in the candidate file."""
-    seen: set[str] = set()
-    pending = [location]
-    while pending:
-        text = pending.pop(0)
-        for file, line in _PLACE.findall(text):
-            if file == path:
-                return int(line)
-        for name in re.findall(r"#loc\d*", text):
-            if name not in seen:
-                seen.add(name)
-                pending.append(aliases.get(name, ""))
-    return None
+    return DTYPES.get(name, name)

@@ -70,7 +70,7 @@ def record(
     launches: list[Launch] = []
 
     def launched(call: seam.Call) -> None:
-        check_limits(call.kernel, call.grid, call.resources, chip)
+        check_limits(call.kernel, call.grid, call.facts.resources, chip)
         if 0 not in call.grid:
             launches.append(_launch(call, tape))
 
@@ -193,15 +193,19 @@ def _launch(call: seam.Call, tape: _Tape) -> Launch:
                 Status.STATIC_ERROR,
                 f"kernel {call.kernel}: argument {name} is a {type(value).__name__}, not a tensor or number",
             )
+    facts = call.facts
     return Launch(
         call.kernel,
         call.grid,
         tuple(args),
-        call.signature,
-        call.constants,
-        call.resources,
-        call.dots,
-        call.instructions,
+        facts.signature,
+        facts.constants,
+        facts.resources,
+        facts.dots,
+        facts.instructions,
+        facts.casts,
+        facts.sums,
+        call.wraps,
     )
 
 

@@ -22,9 +22,12 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from mkevolve.backends.artefacts import count_instructions, cuda_usage, find_dots, hip_usage
+from mkevolve.backends.dataflow import find_casts, find_sums
 from mkevolve.backends.fault import CandidateFault
+from mkevolve.backends.ranges import LIMIT, find_wraps
+from mkevolve.backends.ttir import Op, Places, places, read
 from mkevolve.data.chip import Chip
-from mkevolve.data.plan import Dot, Resources
+from mkevolve.data.plan import Cast, Dot, Resources, Sum, Wrap
 from mkevolve.data.verdict import Status
 
 KernelValue = object
@@ -55,15 +58,12 @@ class Call:
     kernel: str
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, KernelValue], ...]
-    signature: tuple[tuple[str, str], ...]
-    constants: tuple[tuple[str, str], ...]
-    resources: Resources
-    dots: tuple[Dot, ...]
-    instructions: tuple[tuple[str, int], ...]
+    facts: "Facts"
+    wraps: tuple[Wrap, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class Facts:
     """What does not depend on the launch: the same for every launch of one binary."""
 
     signature: tuple[tuple[str, str], ...]
@@ -71,6 +71,10 @@ class _Facts:
     resources: Resources
     dots: tuple[Dot, ...]
     instructions: tuple[tuple[str, int], ...]
+    casts: tuple[Cast, ...]
+    sums: tuple[Sum, ...]
+    ir: tuple[Op, ...]
+    places: Places
 
 
 class _StubDriver:
@@ -112,7 +116,7 @@ def intercepted(
     numbers. A compiler error raises `CandidateFault`. Process-wide: for a child that does one job.
     """
     compile_only = JITFunction.run
-    facts: dict[str, _Facts] = {}
+    facts: dict[str, Facts] = {}
 
     def run(self: JITFunction, *args: object, grid: object, warmup: bool, **kwargs: object) -> object:
         bound = _bind(self, args, kwargs)
@@ -127,18 +131,8 @@ def intercepted(
         if kernel.hash not in facts:
             facts[kernel.hash] = _facts(self, kernel, chip, path)
         found = facts[kernel.hash]
-        launched(
-            Call(
-                self.__name__,
-                grid_of(grid, bound),
-                tuple((name, bound[name]) for name, _ in found.signature),
-                found.signature,
-                found.constants,
-                found.resources,
-                found.dots,
-                found.instructions,
-            )
-        )
+        given = tuple((name, bound[name]) for name, _ in found.signature)
+        launched(_call(self.__name__, grid_of(grid, bound), given, found, stand))
         return kernel
 
     tune, before = Autotuner.run, driver._active
@@ -220,7 +214,20 @@ def _bind(fn: JITFunction, args: tuple[object, ...], kwargs: Mapping[str, object
     return dict(bound.arguments)
 
 
-def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> _Facts:
+def _call(
+    name: str,
+    grid: tuple[int, int, int],
+    given: tuple[tuple[str, object], ...],
+    facts: Facts,
+    stand: Mapping[str, object],
+) -> Call:
+    large = frozenset(
+        k for k, v in stand.items() if isinstance(v, Pointer) and v.size // v.dtype.itemsize > LIMIT
+    )
+    return Call(name, grid, given, facts, find_wraps(facts.ir, facts.places, given, grid, large))
+
+
+def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> Facts:
     source, names = kernel.src, list(fn.arg_names)
     if getattr(kernel.metadata, "global_scratch_size", 0):
         # The interpreter would run it, but on a device the launch asks for an allocator that nobody set.
@@ -243,12 +250,17 @@ def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> _Facts:
         )
         signature.append((name, kind + marks))
     constants = tuple((names[i[0]], _text(v)) for i, v in source.constants.items() if len(i) == 1)
-    return _Facts(
+    ir, where = read(kernel.asm["ttir"]), places(kernel.asm["ttir"], path)
+    return Facts(
         tuple(signature),
         constants,
         _resources(kernel, chip),
         find_dots(kernel.asm["ttir"], path),
         count_instructions(kernel.asm),
+        find_casts(ir, where),
+        find_sums(ir, where),
+        tuple(ir),
+        where,
     )
 
 

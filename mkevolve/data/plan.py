@@ -42,6 +42,34 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
+class Cast:
+    """A cast of floats to fewer bits found in the IR; dtypes as torch names them."""
+
+    source: str
+    result: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A sum over many values that is kept in less than 32 bits; `what` is loop, reduction, scan or atomic
+    addition.
+    """
+
+    what: str
+    dtype: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """A tensor argument that is reached by offsets computed in 32 bits, at sizes where they do not fit."""
+
+    argument: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Resources:
     """Per-program resources from the compiled binary: 32-bit registers a thread, spilled bytes a thread,
     shared bytes.
@@ -67,6 +95,9 @@ class Launch:
     resources: Resources
     dots: tuple[Dot, ...] = ()
     instructions: tuple[tuple[str, int], ...] = ()  # counts of interesting instruction kinds in the binary
+    casts: tuple[Cast, ...] = ()
+    sums: tuple[Sum, ...] = ()
+    wraps: tuple[Wrap, ...] = ()
 
     @property
     def programs(self) -> int:
