@@ -37,7 +37,11 @@ def matmul_leaky(dtype: Dtype = torch.float32) -> Subject:
 
 
 def matmul(dtype: Dtype = torch.float32) -> Subject:
-    sizes = {"target": ((72, 72), (72, 56)), "check_0": ((16, 140), (140, 40)), "check_1": ((69, 20), (20, 33))}
+    sizes = {
+        "target": ((72, 72), (72, 56)),
+        "check_0": ((16, 140), (140, 40)),
+        "check_1": ((69, 20), (20, 33)),
+    }
     variants = {v: (_r(*a, dtype=dtype), _r(*b, dtype=dtype, scale=0.15)) for v, (a, b) in sizes.items()}
     return subject("matmul", variants, (), (("aten.mm.default", (X0, X1)),))
 
@@ -66,7 +70,7 @@ def two_products(dtype: Dtype = torch.float32) -> Subject:
     """Two products of different sizes, as grouped matrix multiplication has them."""
     sizes = {"target": (72, 40), "check_0": (37, 20), "check_1": (16, 33)}
     variants = {v: (_r(m, 72, dtype=dtype), _r(n, 40, dtype=dtype)) for v, (m, n) in sizes.items()}
-    params = (_r(72, 24, dtype=dtype, scale=0.15), _r(40, 36, dtype=dtype, scale=0.15))
+    params = (_r(72, 24, dtype=dtype, scale=0.15), _r(40, 56, dtype=dtype, scale=0.15))
     ops: Ops = (("aten.mm.default", (X0, P0)), ("aten.mm.default", (X1, P1)))
     return subject("two_products", variants, params, ops, 2)
 
@@ -206,11 +210,54 @@ def transpose_add(dtype: Dtype = torch.float32) -> Subject:
     return subject("transpose_add", _rows(sizes, dtype), (), ops)
 
 
+def gated_thirds(dtype: Dtype = torch.float32) -> Subject:
+    """The three parts of a fused projection, (batch, length, 3, 32): a scaled one, added and multiplied."""
+    sizes = {"target": (2, 20, 3, 32), "check_0": (1, 7, 3, 32), "check_1": (2, 1, 3, 32)}
+    variants = {v: (_r(*s, dtype=dtype),) for v, s in sizes.items()}
+    ops: Ops = (
+        ("aten.unbind.int", (X0, 2)),
+        ("aten.mul.Tensor", (Ref("n0.0"), 0.125)),
+        ("aten.add.Tensor", (N1, Ref("n0.1"))),
+        ("aten.mul.Tensor", (N2, Ref("n0.2"))),
+    )
+    return subject("gated_thirds", variants, (), ops)
+
+
+def quantize_rows(dtype: Dtype = torch.float32) -> Subject:
+    """int8 with one scale a row: two results, one of integers."""
+    sizes = {"target": (64, 48), "check_0": (5, 37), "check_1": (2, 70)}
+    ops: Ops = (
+        ("aten.abs.default", (X0,)),
+        ("aten.amax.default", (N0, (-1,), True)),
+        ("aten.clamp.default", (N1, 1e-6)),
+        ("aten.div.Tensor", (X0, N2)),
+        ("aten.mul.Tensor", (N3, 127.0)),
+        ("aten.round.default", (Ref("n4"),)),
+        ("aten.to.dtype", (Ref("n5"), Symbol("dtype", "int8"))),
+        ("aten.div.Tensor", (N2, 127.0)),
+    )
+    return subject("quantize_rows", _rows(sizes, dtype), (), ops, outputs=2)
+
+
+def group_norm(dtype: Dtype = torch.float32) -> Subject:
+    sizes = {"target": (2, 12, 6, 5), "check_0": (1, 12, 3, 4), "check_1": (2, 12, 1, 7)}
+    variants = {v: (_r(*s, dtype=dtype),) for v, s in sizes.items()}
+    params = (torch.ones(12, dtype=dtype), torch.zeros(12, dtype=dtype))
+    ops: Ops = (("aten.group_norm.default", (X0, 3, P0, P1, 1e-5)),)
+    return subject("group_norm", variants, params, ops)
+
+
+def sort_values(dtype: Dtype = torch.float32) -> Subject:
+    sizes = {"target": (20, 12), "check_0": (5, 13), "check_1": (2, 16)}
+    return subject("sort_values", _rows(sizes, dtype), (), (("aten.sort.default", (X0, -1)),))
+
+
 KERNEL_SUBJECTS: dict[str, Callable[..., Subject]] = {
     f.__name__: f
     for f in (
         vector_add, masked_scale, matmul_leaky, matmul, asin, causal_attention, two_products, scaled_int8,
         relu, add_rows, mean_all, max_and_index, histogram, cumsum, positive, swiglu, rotary, cross_entropy,
         max_pool, batched, embedding, linear_bias, transpose_add,
+        gated_thirds, quantize_rows, group_norm, sort_values,
     )
 }  # fmt: skip

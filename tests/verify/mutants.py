@@ -39,25 +39,21 @@ class Mutant:
 def mutants(source: str) -> tuple[Mutant, ...]:
     """Every exchange of an operator, a digit or a name for a similar one, in order.
 
-    A name is exchanged for one of equal length that differs in one character and means something there.
+    A name that is read is exchanged for one of equal length that differs in one character and means
+    something there.
     """
     lines = source.splitlines()
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
     for function in _jits(source):
-        bound = _bound(function)
-        tokens = [
-            t
-            for t in tokenize.generate_tokens(io.StringIO(source).readline)
-            if function.body[0].lineno <= t.start[0] <= (function.end_lineno or 0)
-        ]
-        for at, token in enumerate(tokens):
-            around = (
-                tokens[at - 1].string if at else "",
-                tokens[at + 1].string if at + 1 < len(tokens) else "",
-            )
-            names = frozenset(n for n, line in bound.items() if line < token.start[0])
-            for new in _exchanges(token, around, names):
+        stored = _stored(function)
+        bound = {a.arg: function.lineno for a in function.args.args}
+        bound |= {name: line for (line, _), name in sorted(stored.items(), reverse=True)}
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if not function.body[0].lineno <= token.start[0] <= (function.end_lineno or 0):
+                continue
+            known = frozenset(n for n, line in bound.items() if line < token.start[0])
+            for new in () if token.start in stored else _exchanges(token, known):
                 row, (start, end) = token.start[0], (token.start[1], token.end[1])
                 changed = lines[row - 1][:start] + new + lines[row - 1][end:]
                 text = "\n".join([*lines[: row - 1], changed, *lines[row:]]) + "\n"
@@ -73,23 +69,22 @@ def _jits(source: str) -> list[ast.FunctionDef]:
     return [f for f in functions if any("jit" in ast.unparse(d) for d in f.decorator_list)]
 
 
-def _bound(function: ast.FunctionDef) -> dict[str, int]:
-    """The names of a function with the line from which on they mean something."""
-    found = {a.arg: function.lineno for a in function.args.args}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] = min(node.lineno, found.get(node.id, node.lineno))
-    return found
+def _stored(function: ast.FunctionDef) -> dict[tuple[int, int], str]:
+    """The names that are assigned to, by line and column."""
+    return {
+        (n.lineno, n.col_offset): n.id
+        for n in ast.walk(function)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
 
 
-def _exchanges(token: tokenize.TokenInfo, around: tuple[str, str], names: frozenset[str]) -> Iterator[str]:
-    before, after = around
+def _exchanges(token: tokenize.TokenInfo, known: frozenset[str]) -> Iterator[str]:
     if token.type == tokenize.OP:
         yield from _OPERATORS.get(token.string, ())
     elif token.type == tokenize.NUMBER:
         yield _digit(token.string)
-    elif token.type == tokenize.NAME and token.string in names and before != "." and after not in ("=", "+="):
-        yield from sorted(n for n in names if _near(token.string, n))
+    elif token.type == tokenize.NAME and token.string in known:
+        yield from sorted(n for n in known if _near(token.string, n))
 
 
 def _digit(number: str) -> str:

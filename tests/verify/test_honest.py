@@ -10,6 +10,21 @@ from mkevolve.search.params import default_configuration, space_of
 
 pytestmark = pytest.mark.interp
 
+EVERY = [*TUTORIALS, *HONEST, *CALIBRATION]
+HEAVY = {  # the accept tier takes a second or more
+    "attention_two_launches",
+    "batched_three_axes",
+    "block_scaled_matmul",
+    "conv_half_nhwc",
+    "flash_attention",
+    "grouped_gemm",
+    "linear_split_k",
+    "max_pool_nhwc",
+    "persistent_matmul",
+    "sort_rows",
+    *(path.stem for path in CALIBRATION),
+}
+
 
 @pytest.fixture(scope="module")
 def bench():
@@ -47,20 +62,20 @@ def test_there_are_enough():
     assert len(CALIBRATION) >= 10
 
 
-@pytest.mark.parametrize("path", [*TUTORIALS, *HONEST], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [p for p in EVERY if p.stem not in HEAVY], ids=lambda p: p.stem)
 def test_honest_kernel_is_accepted(path, bench):
     finding = accepted(bench.find(path, Tier.ACCEPT))
     assert len(finding.plans) > 1
 
 
-@pytest.mark.parametrize("path", CALIBRATION, ids=lambda p: p.stem)
-def test_measured_kernel_passes_the_screen(path, bench):
+@pytest.mark.parametrize("path", [p for p in EVERY if p.stem in HEAVY], ids=lambda p: p.stem)
+def test_honest_kernel_with_many_products_passes_the_screen(path, bench):
     accepted(bench.find(path, Tier.SCREEN))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", CALIBRATION, ids=lambda p: p.stem)
-def test_measured_kernel_is_accepted(path, bench):
+@pytest.mark.parametrize("path", [p for p in EVERY if p.stem in HEAVY], ids=lambda p: p.stem)
+def test_honest_kernel_with_many_products_is_accepted(path, bench):
     accepted(bench.find(path, Tier.ACCEPT))
 
 
@@ -78,6 +93,14 @@ def test_ten_runs_agree(path, bench):
     verdicts = [bench.find(path, Tier.SCREEN).verdict for _ in range(10)]
     assert all(v == verdicts[0] for v in verdicts)
     assert verdicts[0].passed
+
+
+def test_a_copy_on_the_host_is_refused_with_the_cure(bench):
+    path = next(p for p in HONEST if p.stem == "strided_broadcast")
+    head, sep, tail = path.read_text().partition("def run(a, b):\n")
+    verdict = bench.find(path, Tier.SCREEN, head + sep + "    a = a.contiguous()\n" + tail).verdict
+    assert verdict.status is Status.STATIC_ERROR
+    assert "strides" in verdict.message, verdict
 
 
 def test_screen_tier_runs_less(bench):
