@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
@@ -27,6 +28,7 @@ _CURES = {
     Measure.SECCOMP: "use a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64",
 }
 _HOLDS = "holds"
+_one_at_a_time = threading.Lock()
 
 
 class _Leak(Exception):
@@ -37,7 +39,7 @@ def enforced(without: Iterable[Measure] = ()) -> tuple[frozenset[Measure], Prote
     """The measures that this host offers, tried once a process, and what to say of all; `without` are left
     out.
     """
-    reasons = dict(_tried()) | dict.fromkeys(without, "switched off")
+    reasons = _tried() | dict.fromkeys(without, "switched off")
     missing = tuple(f"{m} ({reasons[m]})" for m in Measure if m in reasons)
     taken = frozenset(m for m in Measure if m not in reasons)
     return taken, Protection(tuple(m.value for m in Measure if m in taken), missing)
@@ -73,10 +75,22 @@ def main(scratch: str) -> None:
     sys.stdout.write(json.dumps(reasons))
 
 
+def _tried() -> dict[Measure, str]:
+    with _one_at_a_time:
+        return _fails()
+
+
 @cache
-def _tried() -> tuple[tuple[Measure, str], ...]:
+def _fails() -> dict[Measure, str]:
+    """Why measures fail: those that fail twice, since a host refuses for good but an accident passes."""
+    first = trial()
+    return first and {measure: reason for measure, reason in trial().items() if measure in first}
+
+
+def trial() -> dict[Measure, str]:
+    """Why measures fail, tried now; `enforced` remembers."""
     package = str(Path(__file__).resolve().parent.parent.parent)
-    with tempfile.TemporaryDirectory(prefix="mkevolve-probe-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="probe-mkevolve-") as scratch:  # no name that a sweep takes
         done = subprocess.run(
             [sys.executable, "-P", "-s", "-m", "mkevolve.backends.sandbox", scratch],
             capture_output=True,
@@ -86,7 +100,7 @@ def _tried() -> tuple[tuple[Measure, str], ...]:
         )
     if done.returncode:
         raise BackendError(f"the sandbox cannot be tried: {done.stderr.strip()[-300:]}")
-    return tuple((Measure(name), reason) for name, reason in json.loads(done.stdout).items())
+    return {Measure(name): reason for name, reason in json.loads(done.stdout).items()}
 
 
 def _outcome(trial: Callable[[], str]) -> str:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from sandbox_checks import CHECKS, HEAD, compiled, outcomes, ran, source
 from mkevolve.backends import sandbox
 from mkevolve.backends.confinement import Measure
 from mkevolve.backends.cpu import InterpreterBackend
+from mkevolve.backends.scratch import sweep
 from mkevolve.data.verdict import Status
 from mkevolve.errors import UserError
 
@@ -197,6 +199,22 @@ def test_strict_takes_a_host_that_enforces_all():
     if sandbox.probe().missing:
         pytest.skip(f"not such a host: {sandbox.probe().missing}")
     assert InterpreterBackend(strict=True).protection == sandbox.probe()
+
+
+def test_a_sweep_of_old_scratch_folders_does_not_disturb_a_trial():
+    done = threading.Event()
+
+    def sweep_on() -> None:
+        while not done.is_set():
+            sweep()
+
+    sweeper = threading.Thread(target=sweep_on)
+    sweeper.start()
+    try:
+        assert [m for m in sandbox.trial() if m.value in sandbox.probe().enforced] == []
+    finally:
+        done.set()
+        sweeper.join()
 
 
 def test_the_probe_finds_what_a_host_refuses(tmp_path):
