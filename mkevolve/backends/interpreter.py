@@ -79,22 +79,18 @@ def run_case(
         _last.shut()  # for what the candidate may have kept of it
     memory = Memory(case.poison, track=case.instances is not None, serial=next(_calls))
     _last = memory if Gate.HOST not in off else None
-    watch = Allocations(lambda t, filled: memory.allocate(t, filled and case.launch), Gate.DISPATCH in off)
-    call = Call(case, off, memory, watch)
-    before = torch_state.snapshot()
-    path = str(module.__file__)
-    try:
-        with torch.no_grad(), np.errstate(all="ignore"):
-            result = _run(module, configuration, call)
-    except CandidateFault as fault:
-        result = CaseResult(fault.status, fault.message)
-    except OutOfBoundsError as fault:
-        at = () if fault.index is None else (fault.index,)
-        message = f"line {candidate_line(fault, path)}: {fault}"
-        result = CaseResult(Status.OUT_OF_BOUNDS, message, tensor=fault.tensor, index=at)
-    except Exception as fault:  # noqa: BLE001 (the candidate's own code ran)
-        result = CaseResult(Status.RUNTIME_ERROR, describe(fault, path))
-    changed = (*before.restore(), *_replaced())
+
+    def allocate(tensor: torch.Tensor, filled: bool) -> torch.Tensor:
+        if tensor.device.type != "cpu":
+            message = f"run allocates on {tensor.device}: write device=x.device"
+            raise CandidateFault(Status.STATIC_ERROR, message)
+        return memory.allocate(tensor, filled and case.launch)  # no-op replay: what is filled is poisoned too
+
+    call = Call(case, off, memory, Allocations(allocate, Gate.DISPATCH in off))
+    with torch.no_grad(), np.errstate(all="ignore"):
+        before = torch_state.snapshot()
+        result = _outcome(module, configuration, call)
+        changed = (*before.restore(), *_replaced())
     if result.status is not Status.PASSED:
         return result
     written = (*memory.changes(), *(call.weights.changes() if call.weights is not None else ()))
@@ -109,6 +105,21 @@ def run_case(
         tensor=name,
         index=index,
     )
+
+
+def _outcome(module: ModuleType, configuration: Configuration, call: Call) -> CaseResult:
+    path = str(module.__file__)
+    try:
+        return _run(module, configuration, call)
+    except CandidateFault as fault:
+        return CaseResult(fault.status, fault.message)
+    except OutOfBoundsError as fault:
+        at = () if fault.index is None else (fault.index,)
+        line = candidate_line(fault, path)
+        message = f"line {line}: {fault}" if line else str(fault)
+        return CaseResult(Status.OUT_OF_BOUNDS, message, tensor=fault.tensor, index=at)
+    except Exception as fault:  # noqa: BLE001 (the candidate's own code ran)
+        return CaseResult(Status.RUNTIME_ERROR, describe(fault, path))
 
 
 def _replaced() -> tuple[str, ...]:

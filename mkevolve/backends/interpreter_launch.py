@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from triton.runtime import interpreter
 
 from mkevolve.backends import interpreter_scans, torch_state
@@ -17,7 +18,7 @@ from mkevolve.backends.allocations import Allocations
 from mkevolve.backends.decoys import swapped
 from mkevolve.backends.fault import CandidateFault
 from mkevolve.backends.memory import Memory, OutOfBoundsError
-from mkevolve.backends.observer import AbandonedError, Observer
+from mkevolve.backends.observer import OWNER, AbandonedError, Observer
 from mkevolve.backends.sampling import choose, ordered
 from mkevolve.backends.traffic import LaunchCounter
 from mkevolve.data.gates import Gate
@@ -63,13 +64,17 @@ def activated(call: Call) -> Iterator[None]:
     if Gate.HOST not in call.off:
         for memory in memories:
             memory.shut()
+    depth = torch_state.depth()
     try:
         with call.watch:
             yield
     finally:
+        left = torch_state.leave_modes(*depth)
         _active = None
         for memory in memories:
             memory.open()
+    if left and Gate.STATE not in call.off:
+        raise CandidateFault(Status.STATE_CHANGED, "changes torch modes: enters one and does not leave it")
 
 
 def _launch(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -83,7 +88,7 @@ def _launch(self: Any, *args: Any, **kwargs: Any) -> None:
         return
     names = [n for n in self.arg_names if n in kwargs]
     bound = dict(zip(self.arg_names, args, strict=False)) | {n: kwargs[n] for n in names}
-    values = _bind(self, bound)
+    values = _bind(self, bound, call.memory)
     grid = self.grid(bound) if callable(self.grid) else self.grid
     grid = tuple(int(g) for g in grid) + (1,) * (3 - len(grid))
     call.launches += 1
@@ -112,12 +117,18 @@ def _interpreting(call: Call) -> Iterator[None]:
             call.memory.shut()
 
 
-def _bind(executor: Any, bound: dict[str, Any]) -> dict[str, Any]:
-    """The kernel's arguments as the interpreter wants them; defaults are left to Python."""
-    return {
-        name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
-        for name, value in bound.items()
-    }
+def _bind(executor: Any, bound: dict[str, Any], memory: Memory) -> dict[str, Any]:
+    """The kernel's arguments as the interpreter wants them; defaults are left to Python.
+
+    A pointer knows the tensor that it belongs to: what is computed from it may not leave that tensor.
+    """
+    values = {}
+    for name, value in bound.items():
+        constant = name in executor.constexprs
+        values[name] = value if constant else interpreter._implicit_cvt(value)
+        if isinstance(value, torch.Tensor) and not constant:
+            values[name].handle.attr = {OWNER: memory.find(value)}
+    return values
 
 
 def _interpret(fn: Any, values: dict[str, Any], grid: tuple[int, ...], call: Call) -> None:

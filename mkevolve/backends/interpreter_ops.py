@@ -42,6 +42,13 @@ def _is_bf16(handle: Handle) -> bool:
     return bool(handle.dtype.scalar == tl.bfloat16)
 
 
+def _of(pointer: Handle, handle: Handle) -> Handle:
+    """A pointer made from another: it stays in the same tensor."""
+    if pointer.attr:
+        handle.attr = pointer.attr
+    return handle
+
+
 class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
     """Takes the place of the interpreter's builder; `observer` is set while a launch runs."""
 
@@ -51,6 +58,18 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
 
     def get_bf16(self, value: float) -> Handle:
         return interpreter.TensorHandle(round_bf16(np.array([value], np.float32)), tl.bfloat16)
+
+    def create_addptr(self, ptr: Handle, offset: Handle) -> Handle:
+        return _of(ptr, super().create_addptr(ptr, offset))
+
+    def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
+        return _of(arg, super().create_splat(ret_ty, arg))
+
+    def create_broadcast(self, arg: Handle, shape: Any) -> Handle:
+        return _of(arg, super().create_broadcast(arg, shape))
+
+    def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
+        return _of(arg, super().create_expand_dims(arg, axis))
 
     def create_load(self, ptr: Handle, _0: object, _1: object, is_volatile: object) -> Handle:
         return self._load(ptr, None, None)
@@ -63,7 +82,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
     def _load(self, ptrs: Handle, mask: Data | None, other: Handle | None) -> Handle:
         element = ptrs.get_element_ty()
         stored = storage(element)
-        within = self.observer.touch("load", ptrs.data, mask, stored.itemsize)
+        within = self.observer.touch("load", ptrs, mask, stored.itemsize)
         if other is not None:
             fill = bf16_bits(other.data) if element == tl.bfloat16 else other.data
         elif mask is not None:  # undefined on a device
@@ -95,7 +114,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
     def _store(self, ptrs: Handle, value: Handle, mask: Data | None) -> None:
         element = ptrs.get_element_ty()
         data = bf16_bits(value.data) if element == tl.bfloat16 else value.data
-        within = self.observer.touch("store", ptrs.data, mask, data.itemsize)
+        within = self.observer.touch("store", ptrs, mask, data.itemsize)
         if mask is None:
             mask = np.ones(ptrs.data.shape, np.bool_)
         if within is not None:
@@ -225,7 +244,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
         element = ptr.get_element_ty()
-        within = self.observer.touch("atomic", ptr.data, None, storage(element).itemsize)
+        within = self.observer.touch("atomic", ptr, None, storage(element).itemsize)
         if within is not None and not within.all():  # this atomic takes no mask
             return interpreter.TensorHandle(np.zeros_like(val.data), element)
         if not element.is_floating() or element.primitive_bitwidth != 16:
@@ -242,7 +261,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         self, rmw: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any
     ) -> Handle:
         element = ptr.get_element_ty()
-        within = self.observer.touch("atomic", ptr.data, mask.data, storage(element).itemsize)
+        within = self.observer.touch("atomic", ptr, mask.data, storage(element).itemsize)
         if within is not None:
             mask = interpreter.TensorHandle(mask.data & within, tl.int1)
         if not element.is_floating() or element.primitive_bitwidth != 16:

@@ -207,12 +207,20 @@ class Memory:
         at = bisect.bisect(self._starts, address) - 1
         return self.regions[at] if at >= 0 and address < self.regions[at].end else None
 
-    def locate(self, addresses: Addresses, itemsize: int, kind: str) -> list[tuple[Region, Addresses]]:
-        """Split non-empty addresses by region; raises `OutOfBoundsError` where one lies in none."""
+    def locate(
+        self, addresses: Addresses, itemsize: int, kind: str, owner: Region | None = None
+    ) -> list[tuple[Region, Addresses]]:
+        """Split non-empty addresses by region; raises `OutOfBoundsError` where one lies in none.
+
+        Where `owner` is known, all must lie in it: that another tensor lies there is chance.
+        """
         low, high = int(addresses.min()), int(addresses.max())
-        region = self._at(low)
-        if region is not None and high + itemsize <= region.end:
+        region = owner if owner is not None else self._at(low)
+        if region is not None and region.start <= low and high + itemsize <= region.end:
             return [(region, addresses)]
+        if owner is not None:
+            beyond = addresses[addresses > np.uint64(max(owner.end - itemsize, 0))]
+            raise self._stray(low if low < owner.start else int(beyond.min()), itemsize, kind, owner)
         found: list[tuple[Region, Addresses]] = []
         left = addresses
         while left.size:
@@ -234,10 +242,10 @@ class Memory:
                 found |= (addresses >= first) & (addresses <= last)
         return found
 
-    def _stray(self, address: int, itemsize: int, kind: str) -> OutOfBoundsError:
+    def _stray(self, address: int, itemsize: int, kind: str, owner: Region | None = None) -> OutOfBoundsError:
         if not self.regions:
             return OutOfBoundsError(f"{kind} at address {address:#x}, but there is no tensor")
-        near = min(self.regions, key=lambda r: max(r.start - address, address - r.end, 0))
+        near = owner or min(self.regions, key=lambda r: max(r.start - address, address - r.end, 0))
         width = near.like.element_size()
         element, odd = divmod(address - near.start, width)
         what = f"element {element}" + (f" and {odd} bytes" if odd else "")

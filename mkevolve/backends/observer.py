@@ -10,6 +10,8 @@ from mkevolve.backends.traffic import LaunchCounter
 
 Data = npt.NDArray[Any]
 
+OWNER = "owner"  # attribute of a pointer: the region of the tensor that it was made from
+
 
 class AbandonedError(Exception):
     """This program depends on one that was not sampled, and cannot go on."""
@@ -29,8 +31,8 @@ class Observer:
         self.sampled = False  # only some programs of this launch run
         self.tainted = False  # this program read what an unsampled program should have written
 
-    def touch(self, kind: str, pointers: Data, mask: Data | None, itemsize: int) -> Data | None:
-        """Check one block access; raises `OutOfBoundsError`.
+    def touch(self, kind: str, handle: Any, mask: Data | None, itemsize: int) -> Data | None:
+        """Check one block access through pointers; raises `OutOfBoundsError`.
 
         Returns which lanes may be accessed at all where strays are let go; None otherwise.
         """
@@ -38,12 +40,13 @@ class Observer:
             return None
         within = None
         if not self.enforce:
-            within = self.memory.within(pointers, itemsize)
+            within = self.memory.within(handle.data, itemsize)
             mask = within if mask is None else within & (mask != 0)
-        self._checked(kind, pointers, mask, itemsize, self.memory)
+        self._checked(kind, handle, mask, itemsize, self.memory)
         return within
 
-    def _checked(self, kind: str, pointers: Data, mask: Data | None, itemsize: int, memory: Memory) -> None:
+    def _checked(self, kind: str, handle: Any, mask: Data | None, itemsize: int, memory: Memory) -> None:
+        pointers: Data = handle.data
         if mask is not None and mask.dtype != np.bool_:
             mask = mask.astype(np.bool_)  # `a & (row < m)` of a block and a scalar comes as integers
         whole = mask is None or bool(mask.all())
@@ -55,7 +58,8 @@ class Observer:
         if lanes.size == 0:
             return
         try:
-            found = memory.locate(lanes, itemsize, kind)
+            owner = handle.attr.get(OWNER) if self.enforce else None
+            found = memory.locate(lanes, itemsize, kind, owner)
         except OutOfBoundsError as error:
             if self.tainted:  # the address itself may come from a program that did not run
                 raise AbandonedError from error

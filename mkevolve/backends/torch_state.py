@@ -61,6 +61,8 @@ def _modes() -> tuple[object, ...]:
         torch._C._len_torch_dispatch_stack(),
         torch._C._is_torch_function_enabled(),
         torch._C._functorch.peek_interpreter_stack() is None,
+        repr(torch._C._dispatch_tls_local_include_set()),
+        repr(torch._C._dispatch_tls_local_exclude_set()),
     )
 
 
@@ -128,7 +130,7 @@ _WRITERS: dict[str, Callable[[object], object]] = {
     "default device": lambda v: torch.set_default_device(None if v == torch.device("cpu") else v),  # type: ignore[arg-type]
     "float32 matmul precision": lambda v: torch.set_float32_matmul_precision(str(v)),
     "grad mode": lambda v: torch._C._set_grad_enabled(bool(v)),
-    "deterministic algorithms": lambda v: torch.use_deterministic_algorithms(bool(v[0])),  # type: ignore[index]
+    "deterministic algorithms": lambda v: torch._C._set_deterministic_algorithms(bool(v[0])),  # type: ignore[index]
 }
 
 
@@ -151,6 +153,21 @@ class Snapshot:
                 if name in _WRITERS:
                     _WRITERS[name](value)
         return tuple(changed)
+
+
+def depth() -> tuple[int, int]:
+    """How many torch modes are active: of functions, of dispatch."""
+    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+
+
+def leave_modes(functions: int, dispatch: int) -> bool:
+    """Leave the modes above a depth, which would see our own calls; whether there were any."""
+    found = depth() != (functions, dispatch)
+    while torch._C._len_torch_function_stack() > functions:
+        torch._C._pop_torch_function_stack()
+    while torch._C._len_torch_dispatch_stack() > dispatch:
+        torch._C._pop_torch_dispatch_stack(None)
+    return found
 
 
 def snapshot(names: Iterable[str] = tuple(_READERS)) -> Snapshot:

@@ -24,11 +24,11 @@ from mkevolve.interfaces import Case, Order  # noqa: E402
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def call(run, *activations, params=(), prepare=None, **options):
-    module = SimpleNamespace(run=run, __file__=__file__, **({"prepare": prepare} if prepare else {}))
-    return interpreter.run_case(
-        module, Configuration(), Case("key", "target", tuple(activations), tuple(params), **options)
-    )
+def call(run, *activations, params=(), prepare=None, off=frozenset(), **options):
+    parts = {"prepare": prepare} if prepare else {}
+    module = SimpleNamespace(run=run, __file__=run.__code__.co_filename, **parts)
+    case = Case("key", "target", tuple(activations), tuple(params), **options)
+    return interpreter.run_case(module, Configuration(), case, off)
 
 
 def values(result):
@@ -749,9 +749,10 @@ def check_traffic_of_a_dot():
     assert [(d.m, d.n, d.k, d.count) for d in traffic.dots] == [(32, 32, 32, 1)]
 
 
-def main():
+def report(checks):
+    """Run every check in a namespace: the traceback of each that fails, None for the others."""
     results = {}
-    for name, check in list(globals().items()):
+    for name, check in list(checks.items()):
         if name.startswith("check_"):
             typed = check.__code__.co_argcount == 1
             for suffix, arguments in (
@@ -762,8 +763,8 @@ def main():
                     results[name + suffix] = None
                 except Exception:  # noqa: BLE001 (reported to the test)
                     results[name + suffix] = traceback.format_exc()
-    json.dump(results, sys.stdout)
+    return results
 
 
 if __name__ == "__main__":
-    main()
+    json.dump(report(globals()), sys.stdout)
