@@ -48,7 +48,7 @@ _ALLOWED = {
     Mode.INTERPRET: seccomp.Allowed(),
     Mode.COMPILE: seccomp.Allowed(processes=True, threads=True),
     Mode.COMPILE_DEVICE: seccomp.Allowed(processes=True, threads=True),
-    Mode.DEVICE: seccomp.Allowed(processes=True, threads=True, shared=True),
+    Mode.DEVICE: seccomp.Allowed(processes=True, threads=True, driver=True),
 }
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store", "/etc/ld.so.cache",

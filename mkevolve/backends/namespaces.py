@@ -41,8 +41,10 @@ def own_network() -> None:
 def own_files(base: Path, visible: Iterable[str], writable: Path, devices: Iterable[str] = ()) -> None:
     """See only `visible`, read-only, and `writable`, with a /proc of this process's own process namespace.
 
-    `base` is an empty folder, where the new root is built.
+    `base` is an empty folder, where the new root is built. With `devices` a process may write to its own
+    entries of /proc, which CUDA insists on.
     """
+    devices = tuple(devices)
     unshare("mount")
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     root = str(base)
@@ -56,9 +58,19 @@ def own_files(base: Path, visible: Iterable[str], writable: Path, devices: Itera
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     change_root(root)
     set_readonly("/", readonly=True, recursive=True)
-    # Not /proc: where root runs us, /proc/sys would be the host's to write.
     set_readonly(str(writable), readonly=False, recursive=False)
+    if devices:
+        _open_processes()
     os.chdir(writable)
+
+
+def _open_processes() -> None:
+    """Let /proc be written but for what is not a process's: where root runs us, that would be the host's."""
+    for name in os.listdir("/proc"):
+        path = f"/proc/{name}"
+        if not name.isdecimal() and not os.path.islink(path):
+            mount(path, path, None, MS_BIND)  # this mount stays read-only
+    set_readonly("/proc", readonly=False, recursive=False)
 
 
 def _topmost(paths: Iterable[str]) -> list[str]:

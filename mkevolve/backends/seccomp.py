@@ -7,6 +7,7 @@ refuses what is named, and all system calls that are newer than the list.
 import ctypes
 import errno
 import os
+import socket
 import struct
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
 
 # Numbers on x86_64 and on aarch64, whose table lacks the oldest calls.
 _NETWORK = {
-    "socket": (41, 198), "socketpair": (53, 199), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
+    "socketpair": (53, 199), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
 }  # fmt: skip
 _OTHER_PROCESSES = {
@@ -63,7 +64,7 @@ _ATTRIBUTES = {  # Landlock lets the owner of a file change them anywhere
 _CREATION = {
     "fork": (57, None), "vfork": (58, None), "clone": (56, 220), "execve": (59, 221), "execveat": (322, 281),
 }  # fmt: skip
-_CLONE, _CLONE3, _KILL, _TGKILL = (56, 220), (435, 435), (62, 129), (234, 131)
+_SOCKET, _CLONE, _CLONE3, _KILL, _TGKILL = (41, 198), (56, 220), (435, 435), (62, 129), (234, 131)
 _PRLIMIT, _SETAFFINITY = (302, 261), (203, 122)
 _NEWEST = 462  # the last system call that was looked at
 _NEW_NAMESPACES = 0x7E020080
@@ -81,7 +82,7 @@ class Allowed:
 
     processes: bool = False  # start programs, change attributes of files
     threads: bool = False
-    shared: bool = False  # anonymous files, as a device's driver makes them
+    driver: bool = False  # anonymous files and local sockets, without which CUDA does not start
 
 
 class _Program(ctypes.Structure):
@@ -107,8 +108,8 @@ def _code(allowed: Allowed) -> bytes:
         denied |= _ATTRIBUTES | _CREATION
     if allowed.threads:
         denied.pop("clone", None)
-    if allowed.shared:
-        denied.pop("memfd_create", None)
+    if allowed.driver:
+        denied.pop("memfd_create")
     code = _step(_LOAD, _ARCH) + _step(_EQUAL, architecture, 1, 0) + _step(_RETURN, _KILL_PROCESS)
     code += _step(_LOAD, _NUMBER) + _step(_AT_LEAST, _NEWEST + 1, 0, 1) + _step(_RETURN, _UNKNOWN)
     code += _step(_EQUAL, _CLONE3[column], 0, 1) + _step(_RETURN, _UNKNOWN)  # then the C library takes clone
@@ -116,7 +117,14 @@ def _code(allowed: Allowed) -> bytes:
         number = numbers[column]
         if number is not None:
             code += _step(_EQUAL, number, 0, 1) + _step(_RETURN, _DENIED)
-    return code + _clone(_CLONE[column], allowed)
+    return code + _socket(_SOCKET[column], allowed) + _clone(_CLONE[column], allowed)
+
+
+def _socket(number: int, allowed: Allowed) -> bytes:
+    """None; or local ones, which reach nobody where the files and the network are our own."""
+    code = _step(_LOAD, _ARGUMENT) + _step(_EQUAL, socket.AF_UNIX, 1, 0) if allowed.driver else b""
+    code += _step(_RETURN, _DENIED) + _step(_RETURN, _ALLOW)
+    return _step(_EQUAL, number, 0, len(code) // 8) + code
 
 
 def _clone(number: int, allowed: Allowed) -> bytes:
