@@ -1,6 +1,6 @@
 """Measures the figures of the main job on this machine: `python -m tests.bench.figures [NAME ...]`.
 
-Names: main, models, graph, file (default: all). Prints one line a figure; runs take minutes.
+Names: main, models, graph, file, screen (default: all). Prints one line a figure; runs take minutes.
 """
 
 import json
@@ -143,7 +143,14 @@ def _pss(process: int) -> int:
     return 0
 
 
-FIGURES = {"main": main_job, "models": models, "graph": graph, "file": file}
+def screen() -> Iterator[str]:
+    """A screen verdict in a running verifier and in fresh processes, side by side."""
+    from tests.bench.screening import figures
+
+    yield from figures()
+
+
+FIGURES = {"main": main_job, "models": models, "graph": graph, "file": file, "screen": screen}
 
 
 def main() -> None:
