@@ -17,7 +17,7 @@ from mkevolve.verify.references import References, Sample
 from mkevolve.verify.work import flops
 
 TARGET_INSTANCES = {Tier.SCREEN: 6, Tier.ACCEPT: 16}
-SCREEN_INSTANCES = 8  # of each launch in a re-drawn case; what the model really sends is run whole
+REDRAWN_INSTANCES = {Tier.SCREEN: 8, Tier.ACCEPT: 16}  # of a launch; what the model really sends runs whole
 _COSTLY = 8.0  # a check variant with this much more work than the least gets the captured case only
 _ALL = Rules()
 _OTHER = (Distribution.CAPTURED, Distribution.EMPHASIS, Distribution.CENTRED)
@@ -113,22 +113,29 @@ def _still_fooled(fooled: frozenset[str] | None, sample: Sample) -> frozenset[st
     return found if fooled is None else fooled & found
 
 
-def thinned(plan: Agenda) -> Agenda:
+def thinned(plan: Agenda, tier: Tier) -> Agenda:
     """The same agenda with only some program instances of every re-drawn case, others from case to case.
 
-    For candidates of one launch only: a later launch would read what an earlier one left out.
+    For candidates of one launch only: a later launch would read what an earlier one left out. To accept, one
+    re-drawn case of each size runs whole, as what the model really sends always does.
     """
+    most = REDRAWN_INSTANCES[tier]
     entries: list[Entry] = []
     for at, entry in enumerate(plan.entries):
         case = entry.case
         if entry.same_as is not None:
             like = entries[entry.same_as].case
             case = replace(case, instances=like.instances, seed=like.seed)
-        elif entry.purpose is Purpose.VALUE and entry.sample.distribution in _DRAWN:
-            case = replace(case, instances=SCREEN_INSTANCES, seed=case.seed + at)
+        elif entry.purpose is Purpose.VALUE and _is_thinned(entry.sample, tier):
+            case = replace(case, instances=most, seed=case.seed + at)
         entries.append(replace(entry, case=case))
-    note = f"re-drawn cases: at most {SCREEN_INSTANCES} program instances each"
+    note = f"re-drawn cases: at most {most} program instances each"
     return replace(plan, entries=tuple(entries), notes=(*plan.notes, note))
+
+
+def _is_thinned(sample: Sample, tier: Tier) -> bool:
+    whole = tier is Tier.ACCEPT and sample.distribution is Distribution.REDRAW and sample.seed == 0
+    return sample.distribution in _DRAWN and not whole
 
 
 def completed(plan: Agenda) -> Agenda:
@@ -159,7 +166,7 @@ def _screen(references: References, notes: list[str], rules: Rules) -> Iterator[
         yield _varied(sample, turn, rules)
         turn += 1
         if turn == 1 and not rules.on(Gate.VALUE):  # nothing else shows then what order and poison do
-            yield from _again(sample, 0, rules)
+            yield from _again(sample, 0, rules, True)
     cheap = _cheap(references, names)
     for at, distribution in enumerate(_DRAWN):
         tried = [cheap[(at + shift) % len(cheap)] for shift in range(len(cheap))]
@@ -174,14 +181,14 @@ def _screen(references: References, notes: list[str], rules: Rules) -> Iterator[
 
 
 def _accept(references: References, notes: list[str], rules: Rules) -> Iterator[Entry]:
-    at = 0
+    at = turn = 0
     for name in references.checks():
         first = _first(references, name)
         if first is None:
             notes.append(f"nothing to compare at {name}")
             continue
         yield _value(first)
-        again = tuple(_again(first, at, rules))
+        again = tuple(_again(first, at, rules, at == 0 or rules.whole))
         yield from again
         at += 1 + len(again)
         for distribution, seed in (*((d, 0) for d in _DRAWN), (Distribution.REDRAW, 1)):
@@ -189,19 +196,25 @@ def _accept(references: References, notes: list[str], rules: Rules) -> Iterator[
             if sample is None:
                 notes.append(f"no {distribution} draw is evidence at {name}")
             elif sample is not first:
-                yield _value(sample)
+                turn += 1
+                yield _varied(sample, turn, rules)
                 at += 1
 
 
-def _again(sample: Sample, at: int, rules: Rules) -> Iterator[Entry]:
-    """The same call again, in other orders and on other poison; entry `at` was the first."""
-    if rules.on(Gate.REPEAT):
-        yield Entry(Purpose.REPEAT, sample, _case(sample), at)
+def _again(sample: Sample, at: int, rules: Rules, every: bool) -> Iterator[Entry]:
+    """The same call in other orders, again and on other poison; entry `at` was the first.
+
+    Not `every` one at each size, but one: the re-drawn cases vary the order and the poison for nothing.
+    """
+    found = []
     if rules.on(Gate.ORDER) and not rules.whole:
-        yield Entry(Purpose.ORDER, sample, _case(sample, order=Order.REVERSED), at)
-        yield Entry(Purpose.ORDER, sample, _case(sample, order=Order.SHUFFLED), at)
+        found.append(Entry(Purpose.ORDER, sample, _case(sample, order=Order.REVERSED), at))
+        found.append(Entry(Purpose.ORDER, sample, _case(sample, order=Order.SHUFFLED), at))
+    if rules.on(Gate.REPEAT):
+        found.insert(1, Entry(Purpose.REPEAT, sample, _case(sample), at))
     if rules.on(Gate.POISON):
-        yield Entry(Purpose.POISON, sample, _case(sample, poison=1), at)
+        found.append(Entry(Purpose.POISON, sample, _case(sample, poison=1), at))
+    yield from found if every else found[:1]
 
 
 def _first(references: References, name: str) -> Sample | None:

@@ -34,6 +34,7 @@ _PLANS = {
     Status.PRECISION_ERROR: Gate.PRECISION,
     Status.WRONG_OUTPUT: Gate.OUTPUT,
     Status.NO_EFFECT: Gate.NOOP,
+    Status.OUT_OF_BOUNDS: Gate.BOUNDS,
 }
 
 
@@ -136,9 +137,8 @@ class Verifier:
         plans: tuple[LaunchPlan, ...],
     ) -> Finding:
         plan = self._agenda(references, tier)
-        whole = self._rules.whole or tier is Tier.ACCEPT
-        if not whole and plans and len(plans[0].launches) == 1:
-            plan = thinned(plan)
+        if not self._rules.whole and plans and len(plans[0].launches) == 1:
+            plan = thinned(plan, tier)
         if tier is Tier.ACCEPT and not self._rules.whole and _is_small(references.subgraph, plans):
             plan = completed(plan)
         cases = tuple(e.case for e in plan.entries)
