@@ -40,11 +40,12 @@ def work(job: Json, path: Path) -> Iterator[Frame]:
     _link(Path(kernels), path.parent / child.CACHE)
     torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.zeros(1, device="cuda")  # a device that is taken or broken says so here
+    device_run.install()
     yield child.BEGUN
     try:
         module = child.load_candidate(path)
     except BaseException as error:  # noqa: BLE001 - candidate code
-        yield child.case_frame(CaseResult(*device_run.blame(error, str(path))))
+        yield child.case_frame(device_run.blamed(error, str(path)))
         return
     for encoded in cases:
         result = _one(module, settings, child.read_case(encoded), gates, profile)
@@ -68,4 +69,4 @@ def _one(
             return device_profile.profile_case(module, settings, case)
         return device_run.run_case(module, settings, case, off)
     except BaseException as error:  # noqa: BLE001 - candidate code
-        return CaseResult(*device_run.blame(error, str(module.__file__)))
+        return device_run.blamed(error, str(module.__file__))

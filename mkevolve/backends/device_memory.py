@@ -2,25 +2,28 @@
 the call.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from mkevolve.backends.memory import extent
+from mkevolve.backends.memory import OutOfBoundsError, extent, spread
 from mkevolve.backends.numerics import poison
 
 _LEAST, _MOST = 4096, 1 << 20  # bytes of a margin: as many as the tensor has, between these
 _ALIGNED = 512  # what the device's allocator gives: a multiple of every alignment that kernels assume
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_SMALLER = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """One tensor's storage: `raw` is margin, data, margin, the data `size` bytes from byte `start`.
 
-    `source` is what an input must keep (on the CPU or on the device); None for allocations. `width` is the
-    number of bytes of one word of poison.
+    `tensor` is what the candidate got, `source` what an input must keep (on the CPU or on the device), None
+    for allocations. `word` is the poison, `width` its number of bytes.
     """
 
     name: str
@@ -29,7 +32,7 @@ class Region:
     size: int
     word: int
     width: int
-    itemsize: int
+    tensor: torch.Tensor
     source: torch.Tensor | None = None
 
     @property
@@ -47,12 +50,12 @@ class Region:
         return torch.cat((words[:low], words[high:])) != self.word
 
     def first_damaged(self) -> int:
-        """The damaged element nearest to the tensor, counted from its first one."""
+        """The damaged element nearest to the tensor, counted in memory from its first one."""
         found = self.damage().nonzero().flatten().cpu().numpy()
-        low = self.start // self.width
-        past = np.where(found < low, found - low, found - low + self.size // self.width)
-        beyond = np.where(found < low, -past, past - self.size // self.width + 1)
-        return int(past[beyond.argmin()]) * self.width // self.itemsize
+        low, words = self.start // self.width, self.size // self.width
+        past = np.where(found < low, found - low, found - low + words)
+        beyond = np.where(found < low, -past, past - words + 1)
+        return int(past[beyond.argmin()]) * self.width // self.tensor.element_size()
 
 
 class DeviceMemory:
@@ -77,18 +80,46 @@ class DeviceMemory:
         at = tensor.data_ptr()
         return next((r for r in self._regions if r.address <= at < r.address + max(r.size, 1)), None)
 
-    def damaged(self) -> tuple[str, ...]:
-        """Which tensors were written around, with the element index of the nearest such store."""
+    def check_margins(self) -> None:
+        """Raise `OutOfBoundsError` naming the tensors that were written around, and where."""
+        damaged = _flagged(self._regions, [r.damage().any() for r in self._regions])
+        if not damaged:
+            return
+        found = [(r.name, r.first_damaged(), r.size // r.tensor.element_size()) for r in damaged]
+        places = ", ".join(f"{name} (element {at} of {count})" for name, at, count in found)
+        raise OutOfBoundsError(f"stores outside of {places}", found[0][0], found[0][1])
+
+    def changes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Inputs whose bytes differ from what was placed, gaps included, with the first element that does."""
+        inputs = [(r, r.source.to(self._device)) for r in self._regions if r.source is not None]
+        different = [(r.data != flat_bytes(kept)).any() for r, kept in inputs]
+        changed = {r.name for r in _flagged([r for r, _ in inputs], different)}
         return tuple(
-            f"{r.name} (element {r.first_damaged()} of {r.size // r.itemsize})"
-            for r in _flagged(self._regions, [r.damage().any() for r in self._regions])
+            sorted(
+                (r.name, first_difference(r.tensor, kept) or ()) for r, kept in inputs if r.name in changed
+            )
         )
 
-    def inputs_changed(self) -> tuple[str, ...]:
-        """Names of the inputs whose bytes differ from what was placed."""
-        inputs = [(r, flat_bytes(r.source)) for r in self._regions if r.source is not None]
-        different = [(r.data != kept.to(r.raw.device)).any() for r, kept in inputs]
-        return tuple(sorted(r.name for r in _flagged([r for r, _ in inputs], different)))
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Put other values into the activations (the parameters where there is none), and back afterwards.
+
+        Elements in reverse, so that indices stay valid, and smaller where they are floats. On the stream of
+        the launch in between, which therefore sees them.
+        """
+        inputs = [r for r in self._regions if r.source is not None and r.size]
+        chosen = [r for r in inputs if r.name.startswith("x")] or inputs
+        kept = [r.data.clone() for r in chosen]
+        for region in chosen:
+            once = spread(region.data.view(region.tensor.dtype), region.tensor)
+            other = once.flatten().flip(0).reshape(once.shape)
+            floats = other.is_floating_point() and other.element_size() > 1
+            once.copy_(other * _SMALLER if floats else other)
+        try:
+            yield
+        finally:
+            for region, content in zip(chosen, kept, strict=True):
+                region.data.copy_(content)
 
     def _region(
         self,
@@ -103,13 +134,13 @@ class DeviceMemory:
         raw = torch.empty(margin + skew + size + margin, dtype=torch.uint8, device=self._device)
         word, width = poison_word(like.dtype, self._pattern)
         raw.view(_WORDS[width]).fill_(word)
-        region = Region(name, raw, margin + skew, size, word, width, like.element_size(), source)
+        data = raw[margin + skew : margin + skew + size]
         if content is not None:
-            region.data.copy_(content)
-        self._regions.append(region)
-        if size == 0:
-            return raw[:0].view(like.dtype).as_strided(tuple(like.shape), like.stride())
-        return region.data.view(like.dtype).as_strided(tuple(like.shape), like.stride())
+            data.copy_(content)
+        shape, strides = tuple(like.shape), like.stride()
+        tensor = data.view(like.dtype).as_strided(shape, strides)
+        self._regions.append(Region(name, raw, margin + skew, size, word, width, tensor, source))
+        return tensor
 
 
 def _flagged(regions: list[Region], flags: list[torch.Tensor]) -> list[Region]:

@@ -22,7 +22,7 @@ def profile_case(module: ModuleType, configuration: Configuration, case: Case) -
     Raises what the candidate raises.
     """
     with torch.no_grad():
-        params = device_run.prepared(module, case)
+        params, _ = device_run.prepared(module, case, frozenset())
         inputs = [*(x.cuda() for x in case.activations), *params]
         module.run(*inputs, **dict(configuration.settings))
         torch.cuda.synchronize()

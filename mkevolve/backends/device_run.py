@@ -3,7 +3,10 @@ for, bits compared from call to call.
 """
 
 import time
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import torch
@@ -13,6 +16,8 @@ from mkevolve.backends.allocations import Allocations
 from mkevolve.backends.device_faults import device_fault
 from mkevolve.backends.device_memory import DeviceMemory, first_difference, to_host
 from mkevolve.backends.fault import CandidateFault, describe
+from mkevolve.backends.memory import OutOfBoundsError
+from mkevolve.backends.seal import Seal, seal
 from mkevolve.data.activity import Activity
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.gates import Gate
@@ -20,6 +25,9 @@ from mkevolve.data.verdict import Status
 from mkevolve.interfaces import Case, CaseResult, Order
 
 REPEATS = 3  # calls of a case that asks for another order of instances, which a device does not let us choose
+
+_seal: Seal | None = None
+_compared: "weakref.WeakSet[ModuleType]" = weakref.WeakSet()  # whose `prepare` was called twice
 
 
 @dataclass(slots=True)
@@ -29,15 +37,28 @@ class _Call:
     case: Case
     memory: DeviceMemory
     stream: int  # that the call begins on
+    watch: Allocations
     launches: dict[str, int] = field(default_factory=dict)
     fault: CandidateFault | None = None
 
-    def launch(self, kernel: str, grid: tuple[int, int, int], stream: int) -> bool:
+    @contextmanager
+    def launch(self, kernel: str, grid: tuple[int, int, int], stream: int) -> Iterator[bool]:
         """Count a launch and say whether it may go ahead."""
         self.launches[kernel] = self.launches.get(kernel, 0) + (0 not in grid)
         if stream != self.stream and self.fault is None:
             self.fault = CandidateFault(Status.STATIC_ERROR, f"kernel {kernel} is launched on another stream")
-        return self.case.launch
+        self.watch.suspended = True
+        try:
+            with self.memory.swapped() if self.case.decoy else nullcontext():
+                yield self.case.launch
+        finally:
+            self.watch.suspended = False
+
+
+def install() -> None:
+    """From now on functions that are replaced count as changed state; before candidates are imported."""
+    global _seal
+    _seal = seal()
 
 
 def run_case(
@@ -53,53 +74,70 @@ def run_case(
     try:
         with torch.no_grad():
             result = _run(module, configuration, case, off)
-        changed = (*before.restore(), *_stream_state())
+        changed = (*before.restore(), *_stream_state(), *(_seal.broken() if _seal is not None else ()))
     except Exception as fault:  # noqa: BLE001 (the candidate's own code ran)
-        return CaseResult(*blame(fault, str(module.__file__)))
-    return CaseResult(
-        Status.PASSED,
-        outputs=result.outputs,
-        inputs_changed=result.inputs_changed,
-        state_changed=changed,
-        launches=sum(a.count for a in result.activities),
-        activities=result.activities,
-        seconds=time.perf_counter() - start,
-    )
+        return blamed(fault, str(module.__file__))
+    launches = sum(a.count for a in result.activities)
+    return replace(result, state_changed=changed, launches=launches, seconds=time.perf_counter() - start)
 
 
-def blame(error: BaseException, path: str) -> tuple[Status, str]:
-    """Status and message for whatever a candidate's code raised, be it the device's error."""
-    if isinstance(error, CandidateFault):
-        return error.status, error.message
-    return device_fault(f"{type(error).__name__}: {error}") or (Status.RUNTIME_ERROR, describe(error, path))
+def blamed(error: BaseException, path: str) -> CaseResult:
+    """The result for whatever a candidate's code raised, be it the device's error."""
+    match error:
+        case CandidateFault():
+            return CaseResult(error.status, error.message)
+        case OutOfBoundsError():
+            at = () if error.index is None else (error.index,)
+            return CaseResult(Status.OUT_OF_BOUNDS, str(error), tensor=error.tensor, index=at)
+    found = device_fault(f"{type(error).__name__}: {error}")
+    return CaseResult(*(found or (Status.RUNTIME_ERROR, describe(error, path))))
 
 
-def prepared(module: ModuleType, case: Case, off: frozenset[Gate] = frozenset()) -> tuple[torch.Tensor, ...]:
-    """What `prepare` makes of the case's parameters on the device; they themselves where there is none."""
+def prepared(
+    module: ModuleType, case: Case, off: frozenset[Gate]
+) -> tuple[tuple[torch.Tensor, ...], DeviceMemory]:
+    """What `prepare` makes of the case's parameters on the device, with the memory of these; the parameters
+    themselves where there is none. The first call in a process is made twice, to compare.
+    """
+    memory, results_of = DeviceMemory(case.poison), []
     if not hasattr(module, "prepare"):
-        return tuple(p.cuda() for p in case.params)
-    memory = DeviceMemory(case.poison)
-    made = results.prepared(module.prepare(*(memory.place(f"p{i}", p) for i, p in enumerate(case.params))))
-    changed = () if Gate.INPUT in off else memory.inputs_changed()
-    if changed:
-        raise CandidateFault(Status.INPUT_WRITTEN, f"prepare writes to its parameter {', '.join(changed)}")
-    return made
+        return tuple(p.cuda() for p in case.params), memory
+    for turn in range(1 if module in _compared or Gate.REPEAT in off else 2):
+        memory = DeviceMemory(case.poison + turn)
+        given = (memory.place(f"p{i}", p) for i, p in enumerate(case.params))
+        results_of.append(results.prepared(module.prepare(*given), Gate.OUTPUT not in off))
+        torch.cuda.synchronize()
+        changed = () if Gate.INPUT in off else memory.changes()
+        if changed:
+            name, index = changed[0]
+            message = f"prepare writes to its parameter {name} at {list(index)}"
+            raise CandidateFault(Status.INPUT_WRITTEN, message)
+    _compared.add(module)
+    fault = _difference(results_of[0], results_of[-1])
+    if fault:
+        raise CandidateFault(Status.NONDETERMINISTIC, f"prepare differs from call to call: {fault}")
+    return results_of[-1], memory
 
 
 def _run(module: ModuleType, configuration: Configuration, case: Case, off: frozenset[Gate]) -> CaseResult:
-    params = prepared(module, case, off)
+    params, weights = prepared(module, case, off)
     outputs, call = _call(module, configuration, params, (case, off))
-    changed = call.memory.inputs_changed()
+    written = {**dict(call.memory.changes()), **dict(weights.changes())}
     repeated = case.order is not Order.FORWARD and case.launch and not off & {Gate.REPEAT, Gate.ORDER}
     for _ in range(REPEATS - 1 if repeated else 0):
         again, other = _call(module, configuration, params, (case, off))
-        changed = tuple(sorted({*changed, *other.memory.inputs_changed()}))
-        _compare(outputs, again)
+        written |= dict(other.memory.changes())
+        fault = _difference(outputs, again)
+        if fault:
+            raise CandidateFault(Status.NONDETERMINISTIC, f"the same call gives another result: {fault}")
+    names = sorted(written)
     return CaseResult(
         Status.PASSED,
         outputs=tuple(to_host(o) for o in outputs),
-        inputs_changed=changed,
+        inputs_changed=tuple(names),
         activities=tuple(Activity(name, count) for name, count in sorted(call.launches.items()) if count),
+        tensor=names[0] if names else "",
+        index=written[names[0]] if names else (),
     )
 
 
@@ -111,23 +149,29 @@ def _call(
 ) -> tuple[list[torch.Tensor], _Call]:
     case, off = what
     memory = DeviceMemory(case.poison)
-    call = _Call(case, memory, torch.cuda.current_stream().cuda_stream)
-    inputs = [memory.place(f"x{i}", x) for i, x in enumerate(case.activations)]
-    inputs += [memory.place(f"q{i}", q, q.data_ptr() % 16) for i, q in enumerate(params)]
 
     def allocate(tensor: torch.Tensor, filled: bool) -> torch.Tensor:
         _on_device(tensor)
         return memory.allocate(tensor, filled and case.launch)  # no-op replay: what is filled is poisoned too
 
+    watch = Allocations(allocate, Gate.DISPATCH in off)
+    call = _Call(case, memory, torch.cuda.current_stream().cuda_stream, watch)
+    inputs = [memory.place(f"x{i}", x) for i, x in enumerate(case.activations)]
+    inputs += [memory.place(f"q{i}", q, q.data_ptr() % 16) for i, q in enumerate(params)]
     torch.cuda.synchronize()
-    with device_seam.watched(call.launch), Allocations(allocate, Gate.DISPATCH in off):
-        returned = module.run(*inputs, **dict(configuration.settings))
+    depth = torch_state.depth()
+    try:
+        with device_seam.watched(call.launch), watch:
+            returned = module.run(*inputs, **dict(configuration.settings))
+    finally:
+        left = torch_state.leave_modes(*depth)
     torch.cuda.synchronize()  # of the whole device: also of streams that the candidate made
+    if left and Gate.STATE not in off:
+        raise CandidateFault(Status.STATE_CHANGED, "changes torch modes: enters one and does not leave it")
     if call.fault is not None:
         raise call.fault
-    damaged = () if Gate.BOUNDS in off else memory.damaged()
-    if damaged:
-        raise CandidateFault(Status.OUT_OF_BOUNDS, f"stores outside of {', '.join(damaged)}")
+    if Gate.BOUNDS not in off:
+        memory.check_margins()
     return results.outputs(returned, memory, Gate.OUTPUT not in off), call
 
 
@@ -136,18 +180,16 @@ def _on_device(tensor: torch.Tensor) -> None:
         raise CandidateFault(Status.STATIC_ERROR, f"run allocates on {tensor.device}: write device=x.device")
 
 
-def _compare(outputs: list[torch.Tensor], again: list[torch.Tensor]) -> None:
-    """Raise where a repeated call gave another result."""
-    layouts = [[(o.shape, o.dtype, o.stride()) for o in made] for made in (outputs, again)]
+def _difference(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> str:
+    """Where two lists of results differ, be it in a bit; empty where they do not."""
+    layouts = [[(t.shape, t.dtype, t.stride()) for t in made] for made in (one, other)]
     if layouts[0] != layouts[1]:
-        raise CandidateFault(Status.NONDETERMINISTIC, "the same call gives results of another shape")
-    for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
-        index = first_difference(one, other)
+        return "shapes, strides or dtypes differ"
+    for number, pair in enumerate(zip(one, other, strict=True)):
+        index = first_difference(*pair)
         if index is not None:
-            raise CandidateFault(
-                Status.NONDETERMINISTIC,
-                f"the same call gives another result: result {number} differs first at {index}",
-            )
+            return f"result {number} differs first at {list(index)}"
+    return ""
 
 
 def _stream_state() -> tuple[str, ...]:

@@ -3,7 +3,7 @@ device, and what a process needs so that its forked children launch quickly. See
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from subprocess import CalledProcessError
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from triton.runtime import driver
 from mkevolve.backends import seam
 from mkevolve.errors import BackendError
 
-Watch = Callable[[str, tuple[int, int, int], int], bool]
+Watch = Callable[[str, tuple[int, int, int], int], AbstractContextManager[bool]]
 
 _watch: Watch | None = None
 
@@ -28,8 +28,9 @@ class _Launcher:
         self._launch = CudaLauncher(source, metadata)
 
     def __call__(self, x: int, y: int, z: int, stream: int, *rest: Any) -> None:
-        if _watch is None or _watch(self._name, (x, y, z), stream):
-            self._launch(x, y, z, stream, *rest)
+        with nullcontext(True) if _watch is None else _watch(self._name, (x, y, z), stream) as allowed:
+            if allowed:
+                self._launch(x, y, z, stream, *rest)
 
 
 def preload() -> None:
@@ -73,7 +74,7 @@ def _driver() -> Any:
 
 @contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """While active, `watch(kernel, grid, stream)` is asked before every launch, and False skips it."""
+    """While active, every launch runs inside of `watch(kernel, grid, stream)`; where that is False, not."""
     global _watch  # Triton makes launchers itself, so they have no other way to know of the call they serve
     _watch = watch
     try:

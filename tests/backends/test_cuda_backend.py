@@ -50,6 +50,12 @@ def asserts(x, o, n, B: tl.constexpr):
 
 def grid(x):
     return (triton.cdiv(x.numel(), 256),)
+
+def doubled(x):
+    out = torch.empty_like(x)
+    double[grid(x)](x, out, x.numel(), B=256)
+    return out
+
 """
 RAMP = torch.arange(1000.0)
 LONG = torch.rand(1 << 20, generator=torch.Generator().manual_seed(3))
@@ -66,8 +72,8 @@ GOOD = run_of(DOUBLE)
 
 
 def case(*activations: torch.Tensor, params: tuple[torch.Tensor, ...] = (), **more: object) -> Case:
-    key = "/".join(str(hash(t.numpy().tobytes() if t.dtype != torch.bfloat16 else t)) for t in activations)
-    return Case(key, "check_0", activations, params, **more)
+    content = [(t.dtype, tuple(t.shape), t.stride(), t.double().tolist()) for t in (*activations, *params)]
+    return Case(str(hash(str(content))), "check_0", activations, params, **more)
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +126,7 @@ class TestResults:
     def test_prepare_runs_on_the_device_and_its_results_stay_as_they_are(self, device):
         source = HEAD + (
             "def prepare(w):\n    return (w.double() * 3).float()[1:]\n"
-            "def run(x, q):\n    out = torch.empty_like(q)\n    double[grid(q)](q, out, q.numel(), B=256)\n"
-            "    return out\n"
+            "def run(x, q):\n    return doubled(q)\n"
         )
         (result,) = run(device, source, case(RAMP, params=(torch.arange(9.0),)))
         assert result.status is Status.PASSED, result.message
@@ -200,6 +205,22 @@ class TestFaults:
     def test_a_written_input_is_named(self, device):
         (result,) = run(device, run_of("double[grid(x)](x, x, x.numel(), B=256)", DOUBLE))
         assert result.inputs_changed == ("x0",)
+        assert (result.tensor, result.index) == ("x0", (1,))  # twice 0 is 0
+
+    @pytest.mark.parametrize(
+        ("line", "status", "words"),
+        [
+            ("w.mul_(2.0)", Status.INPUT_WRITTEN, "prepare writes to its parameter p0 at [1]"),
+            ("w = w + torch.rand_like(w)", Status.NONDETERMINISTIC, "prepare differs from call to call"),
+        ],
+    )
+    def test_what_prepare_must_not_do(self, device, line, status, words):
+        source = (
+            HEAD + f"def prepare(w):\n    {line}\n    return w\n\ndef run(x, q):\n    return doubled(q)\n"
+        )
+        (result,) = run(device, source, case(RAMP, params=(torch.arange(9.0),)))
+        assert result.status is status, result
+        assert words in result.message
 
     @pytest.mark.parametrize(
         "line", ["torch.set_default_dtype(torch.float64)", "torch.cuda.set_stream(torch.cuda.Stream())"]
@@ -248,6 +269,12 @@ class TestNoLaunches:
         assert one_more.isnan().all()
         assert (two == 3.0e8).all()
         assert (two_more == 3.0e8).all()
+
+    def test_decoys_reach_the_kernels_and_nothing_else(self, device):
+        (result,) = run(device, GOOD, case(RAMP, decoy=True))
+        assert result.status is Status.PASSED, result.message
+        assert torch.equal(result.outputs[0], RAMP.flip(0) * 0.75 * 2)
+        assert result.inputs_changed == ()
 
     def test_with_launches_zeros_are_zeros(self, device):
         (result,) = run(device, run_of("return torch.zeros_like(x)"))

@@ -1,9 +1,12 @@
 """The device's memory is checked here on the CPU: it asks nothing of a device."""
 
+import re
+
 import pytest
 import torch
 
 from mkevolve.backends.device_memory import DeviceMemory, first_difference, flat_bytes, poison_word, to_host
+from mkevolve.backends.memory import OutOfBoundsError
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.complex64,
@@ -14,6 +17,15 @@ DTYPES = [
 @pytest.fixture
 def memory() -> DeviceMemory:
     return DeviceMemory(0, "cpu")
+
+
+def damage(memory: DeviceMemory) -> tuple[str, ...]:
+    """Where the margins were written."""
+    try:
+        memory.check_margins()
+    except OutOfBoundsError as error:
+        return tuple(str(error).removeprefix("stores outside of ").split(", "))
+    return ()
 
 
 def beyond(tensor: torch.Tensor, at: int) -> torch.Tensor:
@@ -28,10 +40,12 @@ def test_inputs_keep_bytes_and_strides(memory, dtype):
     assert (placed.shape, placed.stride(), placed.dtype) == (given.shape, given.stride(), dtype)
     assert torch.equal(flat_bytes(placed), flat_bytes(given))
     assert placed.data_ptr() != given.data_ptr()
-    assert memory.inputs_changed() == ()
-    assert memory.damaged() == ()
+    assert memory.changes() == ()
+    assert damage(memory) == ()
     flat_bytes(placed)[5:6].fill_(199)
-    assert memory.inputs_changed() == ("x0",)
+    ((name, index),) = memory.changes()
+    assert name == "x0"
+    assert index == divmod(5 // (dtype.itemsize), 4)[::-1]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -44,10 +58,10 @@ def test_allocations_are_poison_and_their_margins_are_watched(dtype, pattern):
     words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
     assert (flat_bytes(made).view(words) == word).all()
     assert torch.equal(flat_bytes(filled), flat_bytes(torch.ones(4, dtype=dtype)))
-    assert memory.damaged() == ()
+    assert damage(memory) == ()
     flat_bytes(beyond(made, 15)).fill_(0x55)
     flat_bytes(beyond(filled, -2)).fill_(0x55)
-    assert memory.damaged() == ("t0 (element 15 of 15)", "t1 (element -2 of 4)")
+    assert damage(memory) == ("t0 (element 15 of 15)", "t1 (element -2 of 4)")
 
 
 def test_the_two_patterns_differ():
@@ -58,13 +72,15 @@ def test_the_nearest_stray_store_is_named(memory):
     made = memory.allocate(torch.zeros(8), filled=True)
     for at in (-40, 9, 30):
         beyond(made, at).fill_(1.0)
-    assert memory.damaged() == ("t0 (element 9 of 8)",)
+    with pytest.raises(OutOfBoundsError, match=re.escape("t0 (element 9 of 8)")) as caught:
+        memory.check_margins()
+    assert (caught.value.tensor, caught.value.index) == ("t0", 9)
 
 
 def test_margins_grow_with_the_tensor(memory):
     rows = memory.allocate(torch.zeros(64, 1024), filled=True)
     beyond(rows, 64 * 1024 + 20 * 1024).fill_(1.0)  # twenty rows too far
-    assert memory.damaged() == (f"t0 (element {84 * 1024} of {64 * 1024})",)
+    assert damage(memory) == (f"t0 (element {84 * 1024} of {64 * 1024})",)
 
 
 def test_a_misaligned_input_stays_misaligned(memory):
@@ -73,7 +89,7 @@ def test_a_misaligned_input_stays_misaligned(memory):
     assert (placed.data_ptr() - other.data_ptr()) % 16 == 4
     assert torch.equal(placed, other)
     beyond(placed, -1).fill_(7.0)
-    assert memory.damaged() == ("q0 (element -1 of 6)",)
+    assert damage(memory) == ("q0 (element -1 of 6)",)
 
 
 def test_the_region_of_a_view_is_found(memory):
@@ -91,12 +107,12 @@ def test_empty_and_scalar_tensors(memory, shape):
     placed = memory.place("x0", torch.ones(shape))
     assert torch.equal(placed, torch.ones(shape))
     assert torch.equal(to_host(placed), torch.ones(shape))
-    assert memory.damaged() == memory.inputs_changed() == ()
+    assert damage(memory) == memory.changes() == ()
 
 
 def test_nan_inputs_are_compared_by_their_bits(memory):
     memory.place("x0", torch.full((4,), float("nan")))
-    assert memory.inputs_changed() == ()
+    assert memory.changes() == ()
 
 
 def test_first_difference_is_one_of_bits():
@@ -120,3 +136,23 @@ def test_a_copy_for_the_host_has_storage_of_its_own():
     assert copy.stride() == view.stride()
     base.zero_()
     assert copy[0, 0] == 6.0
+
+
+def test_decoys_stay_in_range_and_vanish(memory):
+    floats, shared = torch.arange(6.0).reshape(2, 3), torch.arange(3.0).expand(2, 3)
+    placed = memory.place("x0", floats), memory.place("x1", torch.arange(5)), memory.place("x2", shared)
+    weight = memory.place("q0", torch.ones(2))
+    with memory.swapped():
+        assert torch.equal(placed[0], floats.flip(0, 1) * 0.75)
+        assert placed[1].tolist() == [4, 3, 2, 1, 0]
+        assert placed[2].tolist() == [[1.5, 0.75, 0.0]] * 2
+        assert torch.equal(weight, torch.ones(2))
+        assert [name for name, _ in memory.changes()] == ["x0", "x1", "x2"]
+    assert memory.changes() == ()
+
+
+def test_parameters_are_decoys_where_there_is_nothing_else(memory):
+    weight = memory.place("q0", torch.arange(3.0))
+    with memory.swapped():
+        assert weight.tolist() == [1.5, 0.75, 0.0]
+    assert weight.tolist() == [0.0, 1.0, 2.0]
