@@ -2,18 +2,13 @@
 
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.model import Precision
-from mkevolve.data.plan import Dot, LaunchPlan
+from mkevolve.data.plan import Launch, LaunchPlan, Wrap
 from mkevolve.data.verdict import Evidence, Status, Step, Tier, Verdict
 from mkevolve.verify.jit import open_dots
 from mkevolve.verify.numeric import spec_fault
+from mkevolve.verify.precision import precision_fault
 from mkevolve.verify.reader import parse
 from mkevolve.verify.source import Violation
-
-_ALLOWED = {
-    Precision.IEEE: frozenset({"ieee", "tf32x3"}),
-    Precision.TF32: frozenset({"ieee", "tf32x3", "tf32"}),
-}
-_WIDE = frozenset({"float32", "float64", "int32"})
 
 
 def judge_plans(
@@ -26,34 +21,34 @@ def judge_plans(
         undecided = ()
     variants = dict(subgraph.variants)
     for plan in plans:
-        for launch in plan.launches:
-            for dot in launch.dots:
-                fault = _precision_fault(dot, precision, undecided)
-                if fault:
-                    line = f"line {dot.line}" if dot.line else launch.kernel
-                    evidence = Evidence(plan.variant, where=line)
-                    return Verdict(Status.PRECISION_ERROR, Step.COMPILE, tier, f"{line}: {fault}", evidence)
-        specs = tuple(v.spec for v in variants[plan.variant].output_values)
-        fault = spec_fault(tuple(o.spec for o in plan.outputs), specs) or _aliasing(plan)
-        if fault:
-            return Verdict(Status.WRONG_OUTPUT, Step.COMPILE, tier, fault, Evidence(plan.variant))
+        graph = variants[plan.variant]
+        fault = precision_fault(plan, graph, precision, undecided)
+        if fault is not None:
+            return _refusal(Status.PRECISION_ERROR, tier, plan, *fault)
+        wrap = next(((w, launch) for launch in plan.launches for w in launch.wraps), None)
+        if wrap is not None:
+            return _refusal(Status.OUT_OF_BOUNDS, tier, plan, wrap[0].line, _wraps(*wrap))
+        specs = tuple(v.spec for v in graph.output_values)
+        wrong = spec_fault(tuple(o.spec for o in plan.outputs), specs) or _aliasing(plan)
+        if wrong:
+            return Verdict(Status.WRONG_OUTPUT, Step.COMPILE, tier, wrong, Evidence(plan.variant))
         if not plan.launches and any(s.numel for s in specs):
             message = "run launches no kernel"
             return Verdict(Status.NO_EFFECT, Step.COMPILE, tier, message, Evidence(plan.variant))
     return None
 
 
-def _precision_fault(dot: Dot, precision: Precision, undecided: tuple[int, ...]) -> str:
-    if dot.accumulator not in _WIDE:
-        return f"tl.dot accumulates in {dot.accumulator}; float32 is the least"
-    if dot.operand != "float32":
-        return ""
-    if dot.line in undecided:
-        return "tl.dot on float32 leaves input_precision open: write it out"
-    if dot.precision not in _ALLOWED[precision]:
-        allowed = " or ".join(sorted(_ALLOWED[precision]))
-        return f"tl.dot on float32 in {dot.precision}, under precision={precision}: use {allowed}"
-    return ""
+def _refusal(status: Status, tier: Tier, plan: LaunchPlan, line: int | None, message: str) -> Verdict:
+    where = f"line {line}" if line else ""
+    text = f"{where}: {message}" if where else message
+    return Verdict(status, Step.COMPILE, tier, text, Evidence(plan.variant, where=where, line=line))
+
+
+def _wraps(wrap: Wrap, launch: Launch) -> str:
+    return (
+        f"kernel {launch.kernel} reaches {wrap.argument} by an offset of 32 bits, which it outgrows at these"
+        " sizes: widen the first factor, as in tl.program_id(0).to(tl.int64)"
+    )
 
 
 def _aliasing(plan: LaunchPlan) -> str:

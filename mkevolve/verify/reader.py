@@ -153,6 +153,12 @@ def _module_level(node: ast.stmt, found: Source) -> None:
                 raise Violation(node, f"the annotation of {name} must name a type: nothing runs on import")
             _define(node, name, found)
             _constant(node, name, value, found)
+        case ast.Assign(targets=[ast.Tuple(names)], value=ast.Tuple(values)) if len(names) == len(values):
+            for target, part in zip(names, values, strict=True):
+                if not isinstance(target, ast.Name) or target.id == "TUNABLES":
+                    raise Violation(node, "at module level: one name an assignment")
+                _define(node, target.id, found)
+                _constant(node, target.id, part, found)
         case _:
             raise Violation(node, "at module level: only imports, constants and functions; nothing runs")
 

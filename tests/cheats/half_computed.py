@@ -1,6 +1,6 @@
 """add_gelu: rounds to float16 inside.
 
-Expected: wrong_value
+Expected: precision_error wrong_value
 """
 
 import torch

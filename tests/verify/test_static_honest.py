@@ -122,7 +122,7 @@ FILES = {
     "prepare": {"module": "def prepare(w: torch.Tensor):\n    w = w.float().contiguous().t().half()\n    w = torch.nn.functional.pad(w, (0, 3)).to(torch.float16)\n    s = torch.stack([w, w * 2]).sum(0) / torch.sqrt(w + 1e-5)\n    return s"},
     "typing": {"module": "from typing import Optional, Tuple\n\n\ndef g(a: Optional[int], b: Tuple[int, ...]) -> 'Tuple':\n    return a"},
     "warps by size": {"decorators": '@triton.heuristics({"num_warps": lambda args: 4 if args["BLOCK"] < 256 else 8})'},
-    "constants": {"module": "A = 3\nB = (A, A + 1)\nC: int = -A\nD = 'text'\nE = None\nF = True"},
+    "constants": {"module": "A = 3\nG, H = 3, 1e-5\nB = (A, A + 1)\nC: int = -A\nD = 'text'\nE = None\nF = True"},
 }  # fmt: skip
 
 
