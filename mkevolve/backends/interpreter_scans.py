@@ -13,6 +13,12 @@ from mkevolve.backends.observer import Observer
 Data = npt.NDArray[Any]
 
 
+_ARG_COMBINES = (
+    tl.standard._argmin_combine_tie_break_left,
+    tl.standard._argmax_combine_tie_break_left,
+)
+
+
 def _wrap(data: Data, dtype: Any) -> Any:
     """An array as a tensor of `tl`, rounded to its type."""
     if dtype.scalar == tl.bfloat16:
@@ -64,6 +70,8 @@ class Reduction(interpreter.ReduceOps):  # type: ignore[misc]
             return self.min_max(input[0], val_reduce_op=np.fmax.reduce)
         if self.combine_fn == tl.standard._elementwise_min:
             return self.min_max(input[0], val_reduce_op=np.fmin.reduce)
+        if self.combine_fn in _ARG_COMBINES:  # numpy's own would find a NaN wherever it stands
+            return self.generic_reduce(input)
         return super().apply_impl(input)
 
     def generic_reduce(self, input: Any) -> Any:  # noqa: A002

@@ -189,6 +189,15 @@ def check_reductions(dtype):
     torch.testing.assert_close(_rows_of(half, "columns", (16,)), half.float().prod(0).to(dtype), **tolerance)
 
 
+def check_the_position_of_a_nan_decides_whether_argmax_finds_it(dtype):
+    row = torch.zeros(1, 8, dtype=dtype)
+    row[0, 4] = 1.0
+    row[0, 0] = math.nan  # lost to its neighbour: a comparison with it is false
+    assert _rows_of(row, "argmax", (1,)).item() == 4
+    row[0, 7] = math.nan
+    assert _rows_of(row, "argmax", (1,)).item() == 7
+
+
 def check_scans(dtype):
     x = draw(dtype, 4, 16, scale=1.0)
     eps = torch.finfo(dtype).eps * 16
