@@ -148,6 +148,29 @@ def attention(dtype: torch.dtype = torch.float32) -> Subject:
     return subject("attention", heads, (), ops)
 
 
+def positive_relu(dtype: torch.dtype = torch.float32) -> Subject:
+    """A ReLU of what is never negative in the model."""
+    sizes = {"target": (64, 48), "check_0": (5, 48), "check_1": (1, 48)}
+    variants = {v: (torch.rand(s).to(dtype),) for v, s in sizes.items()}
+    return subject("positive_relu", variants, (), (("aten.relu.default", (Ref("x0"),)),))
+
+
+def small_term(dtype: torch.dtype = torch.float32) -> Subject:
+    """x0 + 1e-7 * x1, of values between 0 and 1."""
+    sizes = {"target": (64, 48), "check_0": (5, 48), "check_1": (1, 48)}
+    variants = {v: (torch.rand(s).to(dtype), torch.rand(s).to(dtype)) for v, s in sizes.items()}
+    ops: Ops = (("aten.mul.Tensor", (Ref("x1"), 1e-7)), ("aten.add.Tensor", (Ref("x0"), Ref("n0"))))
+    return subject("small_term", variants, (), ops)
+
+
+def always_kept(dtype: torch.dtype = torch.float32) -> Subject:
+    """Dropout by a mask that was true everywhere in the model."""
+    sizes = {"target": 1000, "check_0": 257, "check_1": 128}
+    variants = {v: (_r(n, dtype=dtype), torch.ones(n, dtype=torch.bool)) for v, n in sizes.items()}
+    ops: Ops = (("aten.mul.Tensor", (Ref("x0"), Ref("x1"))), ("aten.mul.Tensor", (Ref("n0"), 1.25)))
+    return subject("always_kept", variants, (), ops)
+
+
 SUBJECTS: dict[str, Callable[..., Subject]] = {
     "softmax": softmax,
     "add_gelu": gelu,
@@ -157,4 +180,7 @@ SUBJECTS: dict[str, Callable[..., Subject]] = {
     "conv": conv,
     "depthwise": depthwise,
     "attention": attention,
+    "positive_relu": positive_relu,
+    "small_term": small_term,
+    "always_kept": always_kept,
 }
