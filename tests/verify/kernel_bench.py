@@ -42,7 +42,7 @@ def named_subject(path: Path, source: str) -> tuple[str, torch.dtype]:
     if path.parent.name == "kernels":
         dtype = torch.float32 if path.stem.endswith("_fp32") else torch.float16
         return _CALIBRATED.get(path.stem, path.stem), dtype
-    found = re.match(r'"""(\w+)(?: (\w+))?:', source)
+    found = re.match(r'(?:#.*\n)?"""(\w+)(?: (\w+))?:', source)
     assert found is not None, f"{path.name} names no subject"
     return found[1], getattr(torch, found[2] or "float32")
 
