@@ -6,7 +6,7 @@ from mkevolve.backends import child
 from mkevolve.backends.channel import Outcome
 from mkevolve.backends.jobs import failure
 from mkevolve.backends.processes import Limits
-from mkevolve.backends.wire import MalformedFrame
+from mkevolve.backends.wire import MalformedFrame, printable
 from mkevolve.data.codec import decode
 from mkevolve.data.verdict import Status
 from mkevolve.interfaces import CaseResult, CompileResult
@@ -19,7 +19,7 @@ def compiled(outcome: Outcome, limits: Limits) -> CompileResult:
             result = decode(CompileResult, frame.header.get("result"))
         except (TypeError, ValueError, KeyError, AttributeError):
             break
-        return replace(result, seconds=outcome.seconds)
+        return replace(result, message=printable(result.message), seconds=outcome.seconds)
     return CompileResult(*failure(outcome, limits), seconds=outcome.seconds)
 
 

@@ -35,9 +35,9 @@ _TRIES = 5  # zygotes that may be lost before a job has begun
 class Outcome:
     """What came back of a job: the frames, and how the child ended.
 
-    `how` is `exit`, `signal`, `timeout`, `processes` or `disk` (too much), `malformed` (what it sent, as
-    `said` tells) or `lost` (the zygote died twice with it). Otherwise `said` is the last line that the child
-    printed. `crash` is a verdict, where the child left word of what it did when it crashed.
+    `how` is `exit`, `signal`, `timeout`, `processes`, `disk` or `memory` (too much), `malformed` (what it
+    sent, as `said` tells) or `lost` (the zygote died twice with it). Otherwise `said` is the last line that
+    the child printed. `crash` is a verdict, where the child left word of what it did when it crashed.
     """
 
     frames: tuple[Frame, ...]

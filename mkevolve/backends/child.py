@@ -10,14 +10,14 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
 import torch
 
-from mkevolve.backends.confinement import Mode, Setup, confine
+from mkevolve.backends.confinement import Measure, Mode, Setup, confine
 from mkevolve.backends.fault import CandidateFault, describe, watch_crashes
 from mkevolve.backends.processes import Limits, apply_limits
 from mkevolve.backends.wire import (
@@ -27,6 +27,7 @@ from mkevolve.backends.wire import (
     encoded_spec,
     map_tensors,
     pack,
+    printable,
     scattered,
     unpack,
 )
@@ -90,7 +91,7 @@ def serve(setup: Setup, folder: Path, limits: Limits, pipe: int) -> NoReturn:
         writer = FrameWriter(_own_descriptors(pipe, folder / OUTPUT))
         job = json.loads(job_file(folder).read_text())
         work = _work(setup.mode)
-        _settle(limits, folder)
+        _settle(limits, folder, Measure.USER in setup.measures)
         confine(setup, folder)
         torch.set_num_threads(1)  # a pool of threads does not survive the fork
         for frame in work(job, folder / SOURCE):
@@ -103,7 +104,7 @@ def serve(setup: Setup, folder: Path, limits: Limits, pipe: int) -> NoReturn:
         os._exit(code)  # neither exit handlers nor buffers of the zygote
 
 
-def _settle(limits: Limits, folder: Path) -> None:
+def _settle(limits: Limits, folder: Path, counted_apart: bool) -> None:
     """Live in the job's folder, within the limits."""
     os.chdir(folder)
     os.umask(0o077)
@@ -111,7 +112,7 @@ def _settle(limits: Limits, folder: Path) -> None:
     os.environ["TRITON_CACHE_DIR"] = str(folder / CACHE)
     tempfile.tempdir = None
     sys.dont_write_bytecode = True
-    apply_limits(limits)
+    apply_limits(limits, counted_apart)
 
 
 def _work(mode: Mode) -> Callable[[Json, Path], Iterator[Frame]]:
@@ -261,6 +262,7 @@ def read_case_frame(frame: Frame) -> CaseResult:
             written = None
             if "sparse" in frame.header:
                 tensors, written = scattered(frame.header["sparse"], tensors)
+            known = replace(known, message=printable(known.message))
             return CaseResult(
                 outputs=tensors,
                 written=written,

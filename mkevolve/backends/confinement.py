@@ -93,6 +93,9 @@ def start(setup: Setup) -> int:
     if Measure.PROCESSES in measures:
         base = Path(tempfile.mkdtemp(prefix=f"root-{setup.mode}-", dir=scratch))
         namespaces.own_files(base, visible(setup.mode), scratch, _gpu(setup.mode))
+    _rules(setup.mode, scratch, scratch)  # remembers what is the same in every child
+    if Measure.SECCOMP in measures:
+        seccomp.code(_ALLOWED[setup.mode])
     return 0
 
 

@@ -47,6 +47,8 @@ class Seeds:
     def take(self, written: Path, source: str, configuration: Configuration) -> None:
         """Move what a compile child left in its cache here."""
         target = self.cache(source, configuration)
+        if written.is_symlink():  # to a folder of the user's, by candidate code
+            return
         for group in written.iterdir() if written.is_dir() else ():
             if group.is_dir() and not group.is_symlink():
                 _move(group, target / group.name)

@@ -18,7 +18,7 @@ from mkevolve.backends.channel import Channel, Outcome
 from mkevolve.backends.confinement import INPUTS, Measure, Mode, Setup
 from mkevolve.backends.processes import Limits
 from mkevolve.backends.scratch import Scratch, plain_text, remove, sweep
-from mkevolve.backends.wire import save_tensors
+from mkevolve.backends.wire import printable, save_tensors
 from mkevolve.data.codec import Json
 from mkevolve.data.verdict import Status
 from mkevolve.errors import BackendError
@@ -151,31 +151,43 @@ def _is_killed(outcome: Outcome) -> bool:
 
 def failure(outcome: Outcome, limits: Limits) -> tuple[Status, str]:
     """What to say of a child that ended without its answer."""
-    late = f"not done after {limits.deadline:g} s{'' if limits.wall_clock else ' of computing'}"
-    memory = f"{limits.memory / _GIB:.3g} GiB beyond what is loaded"
     if outcome.crash is not None:
         return outcome.crash
-    match outcome.how:
-        case "timeout":
-            return Status.TIMEOUT, late
-        case "signal" if outcome.code == signal.SIGXCPU:
-            return Status.TIMEOUT, late
-        case "signal" if outcome.code == signal.SIGKILL:
-            message = "the child was killed twice: the machine lacks memory for it"
-            return Status.RUNTIME_ERROR, f"{message}, within its limit of {memory}"
-        case "signal":
-            said = f": {outcome.said}" if outcome.said else ""
-            return Status.RUNTIME_ERROR, f"the child died by {_signal_name(outcome.code)}{said}"
-        case "processes":
-            return Status.RUNTIME_ERROR, f"the child started more than {outcome.code} processes"
-        case "disk":
-            return Status.RUNTIME_ERROR, f"the child wrote more than {limits.file / _GIB:.3g} GiB of files"
-        case "malformed":
-            return Status.RUNTIME_ERROR, f"the child's answer cannot be read: {outcome.said}"
-        case "lost":
-            message = "the child was lost twice with the process that watches it: the machine lacks memory"
-            return Status.RUNTIME_ERROR, f"{message} for it, within its limit of {memory}"
-    return Status.RUNTIME_ERROR, f"the child ended without an answer (exit code {outcome.code})"
+    if outcome.how == "signal":
+        return _killed(outcome, limits)
+    if outcome.how == "timeout":
+        return _late(limits)
+    said = {
+        "processes": f"the child started more than {outcome.code} processes",
+        "disk": f"the child wrote more than {limits.file / _GIB:.3g} GiB of files",
+        "memory": f"the child and what it started took more than {_memory(limits)}",
+        "malformed": f"the child's answer cannot be read: {outcome.said}",
+        "lost": "the child was lost twice with the process that watches it: the machine lacks memory for it,"
+        f" within its limit of {_memory(limits)}",
+    }
+    without = f"the child ended without an answer (exit code {outcome.code})"
+    return Status.RUNTIME_ERROR, said.get(outcome.how, without)
+
+
+def _killed(outcome: Outcome, limits: Limits) -> tuple[Status, str]:
+    if outcome.code == signal.SIGXCPU:
+        return _late(limits)
+    if outcome.code == signal.SIGKILL:
+        message = "the child was killed twice: the machine lacks memory for it, within its limit of"
+        return Status.RUNTIME_ERROR, f"{message} {_memory(limits)}"
+    said = f": {outcome.said}" if outcome.said else ""
+    return Status.RUNTIME_ERROR, f"the child died by {_signal_name(outcome.code)}{said}"
+
+
+def _late(limits: Limits) -> tuple[Status, str]:
+    return (
+        Status.TIMEOUT,
+        f"not done after {limits.deadline:g} s{'' if limits.wall_clock else ' of computing'}",
+    )
+
+
+def _memory(limits: Limits) -> str:
+    return f"{limits.memory / _GIB:.3g} GiB beyond what is loaded"
 
 
 def _with_words(outcome: Outcome, folder: Path) -> Outcome:
@@ -185,7 +197,7 @@ def _with_words(outcome: Outcome, folder: Path) -> Outcome:
     if outcome.said:
         return outcome
     lines = reversed(plain_text(folder / child.OUTPUT, 2000).split("\n"))
-    return replace(outcome, said=next((line.strip()[:200] for line in lines if line.strip()), ""))
+    return replace(outcome, said=next((printable(line.strip(), 200) for line in lines if line.strip()), ""))
 
 
 def _signal_name(number: int) -> str:

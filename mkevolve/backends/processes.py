@@ -5,6 +5,7 @@ import itertools
 import os
 import resource
 import signal
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BEYOND = 1 << 62
+_SPARE_PROCESSES = 16  # the zygote, and for the zygote to see that there are too many
 _PATIENCE = 4.0  # a loaded machine may be this much slower before a job that computes is taken to hang
 
 
@@ -87,8 +89,11 @@ def end_processes_in(folder: Path, patience: float = 5.0) -> None:
         time.sleep(0.005)
 
 
-def apply_limits(limits: Limits) -> None:
-    """Set this process's resource limits; they hold for all that it starts."""
+def apply_limits(limits: Limits, counted_apart: bool = False) -> None:
+    """Set this process's resource limits; they hold for all that it starts.
+
+    `counted_apart` says that its user's processes are counted in a namespace of their own.
+    """
     cpu = int(limits.deadline) + 2
     for kind, value, spare in (
         (resource.RLIMIT_AS, _address_space() + limits.memory, 0),
@@ -98,7 +103,9 @@ def apply_limits(limits: Limits) -> None:
             cpu,
             3,
         ),  # first SIGXCPU, which says why; SIGKILL would look like lack of memory
-        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_CORE, 1, 0),  # with 0 a host's crash reporter would still be started
+        # Not for root, whom this does not bind: the zygote counts too.
+        *([(resource.RLIMIT_NPROC, limits.processes + _SPARE_PROCESSES, 0)] if counted_apart else []),
     ):
         hard = resource.getrlimit(kind)[1]
         most = value + spare if hard == resource.RLIM_INFINITY else min(value + spare, hard)
@@ -130,6 +137,33 @@ def bytes_below(folder: Path, most_entries: int = 10_000) -> int:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
     return total
+
+
+def bytes_unseen(pids: Iterable[int]) -> int:
+    """Bytes on disk of files that processes hold open but that have no name any more."""
+    total = 0
+    for pid in pids:
+        folder = _PROC / str(pid) / "fd"
+        for number in _numbers(folder):
+            with suppress(OSError):
+                facts = os.stat(folder / str(number))
+                if stat.S_ISREG(facts.st_mode) and facts.st_nlink == 0:
+                    total += facts.st_blocks * 512
+    return total
+
+
+def own_memory(pids: Iterable[int]) -> int:
+    """Bytes of memory of processes beyond what each shares, or would share, with this one."""
+    mine = _private(os.getpid())
+    return sum(max(0, _private(pid) - mine) for pid in pids)
+
+
+def _private(pid: int) -> int:
+    try:
+        fields = (_PROC / str(pid) / "statm").read_text().split()
+    except OSError:  # it ended while we looked
+        return 0
+    return (int(fields[1]) - int(fields[2])) * resource.getpagesize()
 
 
 def _works_in(pid: int, folder: Path) -> bool:

@@ -91,15 +91,15 @@ class _Program(ctypes.Structure):
 
 def restrict(allowed: Allowed) -> None:
     """Confine this process for good; it may signal itself alone."""
-    code = _code(allowed) + _own(os.getpid()) + _step(_RETURN, _ALLOW)
-    program = _Program(len(code) // 8, code)
+    whole = code(allowed) + _own(os.getpid()) + _step(_RETURN, _ALLOW)
+    program = _Program(len(whole) // 8, whole)
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
     prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(program))
 
 
 @cache
-def _code(allowed: Allowed) -> bytes:
-    """The part of the filter that is the same in every child."""
+def code(allowed: Allowed) -> bytes:
+    """The part of the filter that is the same in every child of its kind: a zygote may make it beforehand."""
     if MACHINE not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"seccomp: no list of system calls for {MACHINE}")
     architecture, column = _ARCHITECTURES[MACHINE]

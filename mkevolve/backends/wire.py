@@ -97,6 +97,12 @@ class FrameReader:
             del self._data[:end]
 
 
+def printable(text: str, most: int = 2000) -> str:
+    """What a child said, for people: no control characters, which a terminal would obey, and not endless."""
+    kept = "".join(c if c.isprintable() or c == "\n" else "?" for c in text[:most])
+    return kept if len(text) <= most else f"{kept} ..."
+
+
 def _object(text: bytes) -> dict[str, Json]:
     try:
         value = json.loads(text)

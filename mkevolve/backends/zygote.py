@@ -22,8 +22,10 @@ from mkevolve.backends.linux import become_reaper, die_with_parent
 from mkevolve.backends.processes import (
     Limits,
     bytes_below,
+    bytes_unseen,
     descendants,
     end_descendants,
+    own_memory,
     processor_seconds,
 )
 from mkevolve.backends.scratch import remove
@@ -44,8 +46,8 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a job ended: `exit`, `signal`, `timeout`, `processes` or `disk` (too much), `stopped` (by order),
-    `closed` (nobody waits).
+    """How a job ended: `exit`, `signal`, `timeout`, `processes`, `disk` or `memory` (too much), `stopped` (by
+    order), `closed` (nobody waits).
     """
 
     how: str
@@ -192,8 +194,10 @@ def _excess(job: _Job, until: float) -> _End | None:
         return _End("timeout")
     if len(alive) > limits.processes:
         return _End("processes", limits.processes)
-    if bytes_below(job.folder) > limits.file:
+    if bytes_below(job.folder) + bytes_unseen(alive) > limits.file:
         return _End("disk")
+    if len(alive) > 1 and own_memory(alive) > limits.memory:  # of one process the kernel sees to it
+        return _End("memory")
     return None
 
 

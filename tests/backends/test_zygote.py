@@ -229,6 +229,36 @@ def test_too_many_bytes_in_files_cost_one_child(open_backend):
     )
 
 
+@pytest.mark.slow
+def test_files_without_a_name_count_too(open_backend):
+    lines = ("keep = [open(f'f{i}', 'wb') for i in range(40)]", "[os.unlink(f.name) for f in keep]")
+    write = "[(f.write(bytes(1 << 26)), f.flush()) for f in keep]"
+    (result,) = run(open_backend, bad(*lines, write, "time.sleep(60)"), deadline=30)
+    assert (result.status, result.message) == (
+        Status.RUNTIME_ERROR,
+        "the child wrote more than 1 GiB of files",
+    )
+
+
+@pytest.mark.slow
+def test_processes_share_one_limit_of_memory():
+    """Where a child may start any: each alone stays below the limit."""
+    made = InterpreterBackend(memory_gib=1.5, confine=False)
+    lines = ("for _ in range(3): os.fork()", "keep = b'x' * (900 << 20)", "time.sleep(60)")
+    try:
+        (result,) = run(made, bad(*lines), deadline=30)
+    finally:
+        made.close()
+    assert result.status is Status.RUNTIME_ERROR
+    assert "more than 1.5 GiB" in result.message
+
+
+def test_what_a_child_says_obeys_no_terminal_and_ends(backend):
+    (result,) = run(backend, bad(r"raise ValueError('\x1b[31mred\x07' + 'x' * 100_000)"))
+    assert "?[31mred?xxx" in result.message
+    assert len(result.message) < 3000
+
+
 def test_killed_zygotes_are_replaced_with_what_they_watched(backend):
     assert works(backend)
     before = backend.zygotes()
