@@ -2,6 +2,7 @@
 that are kept in less than 32 bits.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from mkevolve.backends.artefacts import DTYPES
@@ -9,6 +10,7 @@ from mkevolve.backends.ttir import Op, Places, element_type
 from mkevolve.data.plan import Cast, Sum
 
 _NARROW = frozenset(name for name, dtype in DTYPES.items() if name[0] in "fb" and name not in ("f32", "f64"))
+_ZERO = re.compile(r"(?:dense<)?-?0\.0+e\+00>?")
 _ADDS = frozenset({"arith.addf", "arith.subf", "math.fma"})
 
 
@@ -77,6 +79,7 @@ class _Flow:
     sources: list[tuple[int, ...]] = field(default_factory=list)
     adds: dict[int, str] = field(default_factory=dict)  # of values that are sums: the place
     carried: list[_Carried] = field(default_factory=list)
+    zeros: set[int] = field(default_factory=set)
 
     def region(self, ops: list[Op], known: dict[str, int]) -> tuple[list[int], str]:
         """Number the values of a region; return what it ends with, and the types of that."""
@@ -124,6 +127,10 @@ class _Flow:
             case "arith.select":
                 ids = ids[1:]
         results = [self._new(tuple(ids)) for _ in op.results]
+        if op.name == "arith.constant" and _ZERO.fullmatch(op.text):
+            self.zeros.update(results)
+        if op.name == "arith.subf" and ids[:1] and ids[0] in self.zeros:
+            return results  # a change of sign
         if op.name in _ADDS or op.name == "tt.dot" or any(o.name in _ADDS for o in op.walk()):
             self.adds.update(dict.fromkeys(results, op.location or "?"))
         return results

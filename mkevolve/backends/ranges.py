@@ -138,6 +138,9 @@ class _Walk:
         trips = (high.high - low.low) / step.low if step.low > 0 else _INF
         carried = [_grown(a, b, trips) for a, b in zip(values[3:], once, strict=False)]
         after = self.region(op.regions[0], known | dict(zip(names, [counter, *carried], strict=False)))
+        if any(b.wrapped and not a.wrapped for a, b in zip(carried, after, strict=False)):
+            carried = [replace(a, wrapped=b.wrapped) for a, b in zip(carried, after, strict=False)]
+            after = self.region(op.regions[0], known | dict(zip(names, [counter, *carried], strict=False)))
         return [_union([a, b]) for a, b in zip(values[3:], after, strict=False)]
 
 

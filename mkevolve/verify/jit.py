@@ -70,6 +70,8 @@ class _Body:
             raise Violation(node, f"{kind} in {self._where}: {cure(kind)}")
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             raise Violation(node, f"assignment to an element in {self._where}: use tl.store or tl.where")
+        if isinstance(node, ast.Assign) and len(node.targets) > 1:
+            raise Violation(node, f"a = b = ... in {self._where}: Triton has none; one name an assignment")
         if isinstance(node, ast.Attribute):
             self._attribute(node)
         elif isinstance(node, ast.Call):

@@ -53,6 +53,7 @@ REFUSED = {
     "continue": ("for j in range(3): continue", "use `if`"),
     "global": ("global EPS", "global"),
     "delete": ("del v", "del"),
+    "two targets": ("a = b = v", "one name"),
     "element": ("v[0] = 1", "element"),
     "attribute": ("v.a = 1", "state"),
     "host function": ("v = _grid(n, 2)", "_grid"),
