@@ -57,6 +57,12 @@ class Region:
         beyond = np.where(found < low, -past, past - words + 1)
         return int(past[beyond.argmin()]) * self.width // self.tensor.element_size()
 
+    def first_changed(self, kept: torch.Tensor) -> tuple[int, ...]:
+        """Index of the first element whose bytes are not as in `kept`; empty where only gaps differ."""
+        tensor = self.tensor
+        before = kept.view(tensor.dtype).as_strided(tuple(tensor.shape), tensor.stride())
+        return first_difference(tensor, before) or ()
+
 
 class DeviceMemory:
     """Every tensor of one call, poisoned by `pattern`."""
@@ -91,14 +97,10 @@ class DeviceMemory:
 
     def changes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Inputs whose bytes differ from what was placed, gaps included, with the first element that does."""
-        inputs = [(r, r.source.to(self._device)) for r in self._regions if r.source is not None]
-        different = [(r.data != flat_bytes(kept)).any() for r, kept in inputs]
+        inputs = [(r, flat_bytes(r.source).to(self._device)) for r in self._regions if r.source is not None]
+        different = [(r.data != kept).any() for r, kept in inputs]
         changed = {r.name for r in _flagged([r for r, _ in inputs], different)}
-        return tuple(
-            sorted(
-                (r.name, first_difference(r.tensor, kept) or ()) for r, kept in inputs if r.name in changed
-            )
-        )
+        return tuple(sorted((r.name, r.first_changed(kept)) for r, kept in inputs if r.name in changed))
 
     @contextmanager
     def swapped(self) -> Iterator[None]:

@@ -10,16 +10,23 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
+from mkevolve.backends.processes import bytes_below
+from mkevolve.backends.scratch import plain_text
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.graph import TensorSpec
 
 Variant = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]  # specs of activations and of parameters
 
 _GROUP = "__grp__"  # Triton's list of the files of one binary, by absolute path
+_MOST = 1 << 20  # bytes of such a list
+_LARGEST = 64 << 20  # bytes of all that one job leaves
 
 
 class Seeds:
-    """A Triton cache for each candidate and configuration; the least recently used go beyond `limit`."""
+    """A Triton cache for each candidate and configuration; the least recently used go beyond `limit`.
+
+    Candidates share nothing, not even launcher stubs: candidate code ran where these were written.
+    """
 
     def __init__(self, folder: Path, limit: int = 128) -> None:
         self._folder, self._limit = folder, limit
@@ -49,6 +56,8 @@ class Seeds:
         target = self.cache(source, configuration)
         if written.is_symlink():  # to a folder of the user's, by candidate code
             return
+        if bytes_below(written) > _LARGEST:  # likewise: compiled kernels take some 100 KiB each
+            return
         for group in written.iterdir() if written.is_dir() else ():
             if group.is_dir() and not group.is_symlink():
                 _move(group, target / group.name)
@@ -64,11 +73,11 @@ def _move(group: Path, into: Path) -> None:
             os.replace(file, into / file.name)
             continue
         try:
-            match json.loads(file.read_text()):
+            match json.loads(plain_text(file, _MOST)):
                 case {"child_paths": dict(listed)}:
                     moved = {str(name): str(into / Path(str(path)).name) for name, path in listed.items()}
                     (into / file.name).write_text(json.dumps({"child_paths": moved}))
-        except (ValueError, OSError):  # candidate code ran in the child that wrote it
+        except (ValueError, OSError, RecursionError):  # candidate code ran in the child that wrote it
             continue
 
 

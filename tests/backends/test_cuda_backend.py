@@ -48,6 +48,12 @@ def tells(x, o, n, B: tl.constexpr):
 def asserts(x, o, n, B: tl.constexpr):
     tl.device_assert(tl.load(x) > 1e9, "no")
 
+@triton.jit
+def rows(x, o, columns, down, across, B: tl.constexpr):
+    at = tl.arange(0, B)
+    v = tl.load(x + tl.program_id(0) * down + at * across, mask=at < columns)
+    tl.store(o + tl.program_id(0) * columns + at, v * 2, mask=at < columns)
+
 def grid(x):
     return (triton.cdiv(x.numel(), 256),)
 
@@ -123,6 +129,17 @@ class TestResults:
             assert (result.inputs_changed, result.state_changed) == ((), ())
             assert result.activities == (Activity("double", 1),)
 
+    def test_inputs_with_gaps_and_shared_elements(self, device):
+        source = HEAD + (
+            "def run(x):\n    out = torch.empty(x.shape, device=x.device)\n"
+            "    rows[(x.shape[0],)](x, out, x.shape[1], x.stride(0), x.stride(1), B=16)\n    return out\n"
+        )
+        given = [torch.randn(4, 1).expand(4, 5), torch.randn(6, 20)[:, 3:9:2], torch.randn(7, 3).t()]
+        for x, result in zip(given, run(device, source, *map(case, given)), strict=True):
+            assert result.status is Status.PASSED, result.message
+            assert torch.equal(result.outputs[0], x * 2)
+            assert result.inputs_changed == ()
+
     def test_prepare_runs_on_the_device_and_its_results_stay_as_they_are(self, device):
         source = HEAD + (
             "def prepare(w):\n    return (w.double() * 3).float()[1:]\n"
@@ -149,12 +166,12 @@ class TestResults:
         spec = run_spec(RAMP)
         compiled = device.compile(CompileJob(source, Configuration(), (("v", (spec,), ()),), H200))
         assert compiled.status is Status.PASSED, compiled.message
-        run(device, source)
+        run(device, source)  # which starts a zygote
         began = time.perf_counter()
         (result,) = run(device, source)
         assert result.status is Status.PASSED
-        assert time.perf_counter() - began < 1.0
-        assert result.seconds < 0.2  # ptxas alone takes longer
+        assert time.perf_counter() - began < 2.0
+        assert result.seconds < 0.2  # a launcher and ptxas take longer
 
 
 def run_spec(tensor: torch.Tensor):
@@ -196,6 +213,7 @@ class TestFaults:
         assert torch.equal(results[0].outputs[0], RAMP * 2)
 
     def test_a_kernel_that_hangs_is_ended_at_its_deadline(self, device):
+        assert works(device)  # which starts a zygote
         began = time.perf_counter()
         (result,) = run(device, run_of("waits[(1,)](x, out, 1, B=256)"), case(torch.zeros(4)), deadline=3.0)
         assert result.status is Status.TIMEOUT

@@ -115,6 +115,15 @@ def test_nan_inputs_are_compared_by_their_bits(memory):
     assert memory.changes() == ()
 
 
+def test_a_store_between_the_elements_of_an_input_is_a_change(memory):
+    placed = memory.place("x0", torch.zeros(3, 8)[:, ::2])
+    assert placed.stride() == (8, 2)
+    beyond(placed, 1).fill_(1.0)
+    assert memory.changes() == (("x0", ()),)
+    placed[1, 2] = 1.0
+    assert memory.changes() == (("x0", (1, 2)),)
+
+
 def test_first_difference_is_one_of_bits():
     one = torch.zeros(3, 4).t()
     assert first_difference(one, one.clone(memory_format=torch.preserve_format)) is None

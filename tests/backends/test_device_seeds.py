@@ -45,6 +45,7 @@ def test_links_and_broken_lists_stay_behind(tmp_path):
     (written / "LINK").symlink_to(tmp_path)
     (written / "ABC" / "__grp__bad.json").write_text("{")
     (written / "ABC" / "__grp__list.json").write_text("[1]")
+    (written / "ABC" / "__grp__deep.json").write_text("[" * 200_000)
     (written / "file").write_text("")
     seeds = Seeds(tmp_path / "seeds")
     seeds.take(written, "source", SMALL)
@@ -52,6 +53,23 @@ def test_links_and_broken_lists_stay_behind(tmp_path):
     assert sorted(p.name for p in found.iterdir()) == ["ABC", "STUB"]
     assert sorted(p.name for p in (found / "ABC").iterdir()) == ["__grp__k.json", "k.cubin", "k.json"]
     assert secret.exists()
+
+
+def test_a_link_in_place_of_the_cache_is_not_followed(tmp_path):
+    users = cache(tmp_path / "users")
+    (tmp_path / "link").symlink_to(users)
+    seeds = Seeds(tmp_path / "seeds")
+    seeds.take(tmp_path / "link", "source", SMALL)
+    assert not seeds.cache("source", SMALL).exists()
+    assert (users / "ABC" / "k.cubin").exists()
+
+
+def test_a_cache_that_is_no_cache_by_its_size_stays_behind(tmp_path):
+    written = cache(tmp_path / "job")
+    (written / "ABC" / "k.ptx").write_bytes(b"x" * (65 << 20))
+    seeds = Seeds(tmp_path / "seeds")
+    seeds.take(written, "source", SMALL)
+    assert not seeds.cache("source", SMALL).exists()
 
 
 def test_a_cache_that_no_child_made_is_nothing(tmp_path):

@@ -38,7 +38,8 @@ def run(x):
 """
 COPIED_BY_TORCH = SOFTMAX.replace(
     "    rows[(x.shape[0],)](x, out,",
-    "    with torch._C._DisableTorchDispatch():\n        out.copy_(x)\n    rows[(x.shape[0],)](out, out,",
+    "    held = torch.empty_like(x)\n    with torch._C._DisableTorchDispatch():\n        held.copy_(x)\n"
+    "    rows[(x.shape[0],)](held, out,",
 )
 TWICE_ON_A_DEVICE = SOFTMAX.replace(
     "    return out",
