@@ -17,7 +17,7 @@ from mkevolve.verify.references import References, Sample
 from mkevolve.verify.work import flops
 
 TARGET_INSTANCES = {Tier.SCREEN: 6, Tier.ACCEPT: 16}
-REDRAWN_INSTANCES = {Tier.SCREEN: 8, Tier.ACCEPT: 16}  # of a launch; what the model really sends runs whole
+REDRAWN_INSTANCES = {Tier.SCREEN: 4, Tier.ACCEPT: 6}  # of a launch; what the model really sends runs whole
 _COSTLY = 8.0  # a check variant with this much more work than the least gets the captured case only
 _ALL = Rules()
 _OTHER = (Distribution.CAPTURED, Distribution.EMPHASIS, Distribution.CENTRED)
@@ -117,7 +117,8 @@ def thinned(plan: Agenda, tier: Tier) -> Agenda:
     """The same agenda with only some program instances of every re-drawn case, others from case to case.
 
     For candidates of one launch only: a later launch would read what an earlier one left out. To accept, one
-    re-drawn case of each size runs whole, as what the model really sends always does.
+    re-drawn case of each size runs whole, as what the model really sends always does. Of the calls that must
+    give the same bits, one order and the last repeat run whole.
     """
     most = REDRAWN_INSTANCES[tier]
     entries: list[Entry] = []
@@ -126,11 +127,23 @@ def thinned(plan: Agenda, tier: Tier) -> Agenda:
         if entry.same_as is not None:
             like = entries[entry.same_as].case
             case = replace(case, instances=like.instances, seed=like.seed)
+            if _is_second_look(plan, at):
+                case = replace(case, instances=most)
         elif entry.purpose is Purpose.VALUE and _is_thinned(entry.sample, tier):
             case = replace(case, instances=most, seed=case.seed + at)
         entries.append(replace(entry, case=case))
     note = f"re-drawn cases: at most {most} program instances each"
     return replace(plan, entries=tuple(entries), notes=(*plan.notes, note))
+
+
+def _is_second_look(plan: Agenda, at: int) -> bool:
+    """Whether another entry that must give the same bits shows most of what this one does."""
+    entry = plan.entries[at]
+    if entry.purpose is Purpose.ORDER:
+        return entry.case.order is Order.SHUFFLED
+    if entry.purpose is Purpose.REPEAT:
+        return any(e.purpose is Purpose.REPEAT for e in plan.entries[at + 1 :])
+    return entry.purpose is Purpose.POISON
 
 
 def _is_thinned(sample: Sample, tier: Tier) -> bool:

@@ -21,14 +21,21 @@ def side_effects(result: CaseResult) -> Iterator[tuple[Status, str]]:
 
 
 def first_difference(
-    a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]
+    a: tuple[torch.Tensor, ...],
+    b: tuple[torch.Tensor, ...],
+    written: tuple[torch.Tensor, ...] | None = None,
 ) -> tuple[int, tuple[int, ...]] | None:
-    """The number of the first result that differs bitwise, and the index there; None where none does."""
+    """The number of the first result that differs bitwise, and the index there; None where none does.
+
+    Only elements that were `written` are compared (None = all).
+    """
     for number, (one, two) in enumerate(zip(a, b, strict=False)):
         if one.shape != two.shape or one.dtype != two.dtype:
             return number, ()
         for index in chunks(tuple(one.shape)):
             differs = _bits(one[index]) != _bits(two[index])
+            if written is not None:
+                differs &= written[number][index]
             if bool(differs.any()):
                 return number, _start(index, differs)
     return None if len(a) == len(b) else (min(len(a), len(b)), ())

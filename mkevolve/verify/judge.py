@@ -147,7 +147,7 @@ class Judge:
 
     def _bitwise(self, entry: Entry, result: CaseResult, results: tuple[CaseResult, ...]) -> Verdict | None:
         assert entry.same_as is not None
-        where = first_difference(results[entry.same_as].outputs, result.outputs)
+        where = first_difference(results[entry.same_as].outputs, result.outputs, result.written)
         if where is None:
             return None
         found = compare(result.outputs, entry.sample.expected, result.written, explain=False)
