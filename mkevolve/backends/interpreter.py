@@ -21,6 +21,7 @@ from mkevolve.backends import (
     interpreter_libdevice,
     interpreter_ops,
     interpreter_scans,
+    interpreter_speed,
     interpreter_types,
     results,
     torch_state,
@@ -59,6 +60,7 @@ def install(sealed: bool = True) -> None:
     interpreter.ReduceOps = interpreter_scans.Reduction
     interpreter.ScanOps = interpreter_scans.Scan
     interpreter_launch.install()
+    interpreter_speed.install()
     # Once for good: the interpreter would patch and restore the language at every call of a jit function.
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     # Triton 3.6 converts an array of one element, which numpy 2.4 refuses.
