@@ -19,13 +19,20 @@ usage: python -m mkevolve [VERB] KEY=VALUE ...
 verbs
   search (default)  find kernels for a model:    python -m mkevolve model=resnet_block
   check             verify an edited composition: python -m mkevolve check composition=FILE
+  verify            verify one kernel file:       python -m mkevolve verify model=mlp kernel=FILE
 
 keys (conf/config.yaml has them all)
   model=NAME | model=file model.path=FILE    model.dtype=fp32|fp16|bf16  model.train=false
   precision=ieee|tf32   chip=h200            proposer=template|none      search=beam|random
   executor=auto|serial|ray                   evolve=once|none            seed=0
   budget.evaluations=N  budget.seconds=S     beam.width=4 beam.children=4 beam.rounds=3
+  sandbox=auto|strict   deterministic=true|false (float atomics)
   root=DIR  store=FILE  keep=true  json=false
+
+keys of verify (exit code 0 passed, 1 rejected, 2 your mistake)
+  kernel=FILE           subgraph=ID|whole (default whole) | composition=FILE slot=NAME
+  show=subgraphs        what can be named            show=contract   what a kernel must be, with a skeleton
+  tier=accept|screen    configuration.NAME=VALUE     chips=[h200,b200,mi300x]
 """
 
 
@@ -56,8 +63,9 @@ def _run(words: list[str]) -> int:
     settings = parse(words)
     # imported late: a mistyped command should not wait for torch
     from mkevolve.pipeline import check, search
+    from mkevolve.verification import verify
 
-    verbs = {"search": search, "check": check}
+    verbs = {"search": search, "check": check, "verify": verify}
     text, code = verbs[settings.verb](settings)
     sys.stdout.write(text + "\n")
     return code

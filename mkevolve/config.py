@@ -1,13 +1,7 @@
-"""The command line: verb, overrides and paths, composed by Hydra, checked, and turned into frozen settings.
+"""The command line as frozen settings: composed by Hydra (`overrides.py`), every value checked here."""
 
-`@hydra.main` refuses verbs and prints pages; so the verb and every path value are taken off first (a path
-may hold `~`, `=`, commas, brackets, blanks and any script, all of which are grammar to Hydra),
-`hydra.compose` does the rest, and each of its errors becomes one line.
-"""
-
-import difflib
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +9,12 @@ from typing import Any
 from mkevolve.data.model import Precision
 from mkevolve.data.search import Budget
 from mkevolve.errors import ConfigError
-from mkevolve.paths import Root, conf_dir
+from mkevolve.overrides import composed, nearest, no_model_words, take_own, verb_of
+from mkevolve.paths import Root, conf_dir, path_of
+from mkevolve.request import Request, request_of
 
-VERBS = ("search", "check")
-PATH_KEYS = ("model.path", "root", "store", "composition")
-# What these choose takes its arguments from other keys, which are the ones that are checked.
-_INTERNAL = ("proposer", "search", "executor")
-GROUPS = ("model", "proposer", "search", "evolve", "executor")
+_SANDBOX = ("auto", "strict")
+_MODEL_WORDS = ("model=", "model.", "precision=", "chip=", "seed=", "deterministic=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +37,14 @@ class Settings:
     evolve_rounds: int
     evolve_children: int
     evolve_share: float
+    strict: bool  # sandbox=strict: candidates run only where the host enforces all of it
+    deterministic: bool
+    request: Request  # what `verify` alone is told
 
     @property
     def model_words(self) -> tuple[str, ...]:
         """The words that make the model and its policy again; a path is made absolute."""
-        words = [w for w in self.words if w.startswith(("model=", "model.", "precision=", "chip=", "seed="))]
+        words = [w for w in self.words if w.startswith(_MODEL_WORDS)]
         if self.model_path is not None:
             words = [w for w in words if not w.startswith("model.path=")] + [f"model.path={self.model_path}"]
         return tuple(words)
@@ -69,26 +65,28 @@ class Settings:
 
 def parse(argv: Sequence[str]) -> Settings:
     """Read a command line (without the program's name). Raises `ConfigError` with the value and the cure."""
-    verb, rest = _verb(argv)
-    paths, overrides = _take_paths(rest)
-    tree = _compose(verb, overrides)
+    verb, rest = verb_of(argv)
+    own, overrides = take_own(verb, rest)
+    composition = own.get("composition")
+    # elsewhere the composition file names the model
+    needs_model = verb == "search" or (verb == "verify" and composition is None)
+    tree = composed(overrides, model=needs_model)
     for key in ("beam.width", "beam.children", "beam.rounds", "tune.top", "tune.configurations"):
         _integer(tree, key, low=0 if key.startswith("tune") else 1)
     _optional(tree, "ray.workers", int, low=1)
     if (share := _optional(tree, "evolve.share", float, low=0)) is None or share > 1:
         raise ConfigError(f"evolve.share={share} must be a number from 0 to 1")
     precision = _choice(tree, "precision", [p.value for p in Precision])
-    root = Root(_path(paths.get("root", ".")))
-    model_path = paths.get("model.path")
-    composition = paths.get("composition")
+    root = Root(path_of(own.get("root", ".")))
+    model_path = own.get("model.path")
     return Settings(
         verb=verb,
         words=tuple(argv),
         tree=tree,
         root=root,
-        store=_path(paths["store"]) if "store" in paths else root.database,
-        composition=_path(composition) if composition is not None else None,
-        model_path=_path(model_path) if model_path is not None else None,
+        store=path_of(own["store"]) if "store" in own else root.database,
+        composition=path_of(composition) if composition is not None else None,
+        model_path=path_of(model_path) if model_path is not None else None,
         seed=_integer(tree, "seed", low=0),
         precision=Precision(precision),
         chip=str(tree.chip),
@@ -100,12 +98,15 @@ def parse(argv: Sequence[str]) -> Settings:
         evolve_rounds=_integer(tree, "evolve.rounds", low=0),
         evolve_children=_integer(tree, "evolve.children", low=0),
         evolve_share=float(share),
+        strict=_choice(tree, "sandbox", _SANDBOX) == "strict",
+        deterministic=_flag(tree, "deterministic"),
+        request=request_of(own),
     )
 
 
 def with_model(settings: Settings, words: Sequence[str]) -> Settings:
     """The same command with the words that make a model; its own must not speak of one."""
-    _no_model_words(settings.words)
+    no_model_words(settings.words)
     return parse([settings.verb, *words, *(w for w in settings.words if w != settings.verb)])
 
 
@@ -116,151 +117,6 @@ def default_model_node(settings: Settings) -> dict[str, object]:
     chosen = next(w.partition("=")[2] for w in settings.words if w.startswith("model="))
     node = yaml.safe_load((conf_dir() / "model" / f"{chosen}.yaml").read_text(encoding="utf-8"))
     return dict(node)
-
-
-def _verb(argv: Sequence[str]) -> tuple[str, list[str]]:
-    if argv and argv[0] == "measure":
-        raise ConfigError(
-            "this version has no device clock yet: `measure` comes with it; verbs: search, check"
-        )
-    for number, word in enumerate(argv):
-        if "=" not in word:
-            if word in VERBS and number == 0:
-                return word, list(argv[1:])
-            expected = f"verbs: {', '.join(VERBS)}" if number == 0 else "expected key=value"
-            raise ConfigError(
-                f"'{word}' is neither a verb nor an override{_nearest(word, VERBS)}; {expected}"
-            )
-    return VERBS[0], list(argv)
-
-
-def _take_paths(words: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    paths: dict[str, str] = {}
-    overrides: list[str] = []
-    for word in words:
-        key, _, value = word.partition("=")
-        if key in PATH_KEYS:
-            if not value:
-                raise ConfigError(f"{key}= is empty; give a path")
-            paths[key] = value
-        else:
-            overrides.append(word)
-    return paths, overrides
-
-
-def _path(text: str) -> Path:
-    path = Path(text)
-    # `~` is the home folder only as the shell would read it: alone or before a slash
-    expanded = path.expanduser() if text == "~" or text.startswith("~/") else path
-    return Path.cwd() / expanded
-
-
-def _compose(verb: str, overrides: list[str]) -> Any:
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    conf = conf_dir()
-    if not (conf / "config.yaml").is_file():
-        raise ConfigError(f"no configuration in {conf}; install the package again")
-    _check_groups(conf, overrides)
-    _check_first_words(conf, overrides)
-    if verb != "search" and not any(o.startswith("model=") for o in overrides):
-        _no_model_words(overrides)
-        overrides = ["~model", *overrides]  # the composition file names it
-    elif not any(o.startswith("model=") for o in overrides):
-        raise ConfigError(f"which model? add model=NAME, one of: {', '.join(_options(conf, 'model'))}")
-    # conf/chip holds data, but Hydra takes `chip=NAME` for the choice of a group of that name
-    chips = [o.partition("=")[2] for o in overrides if o.startswith("chip=")]
-    overrides = [o for o in overrides if not o.startswith("chip=")]
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(str(conf), version_base="1.3"):
-            groups = [o for o in overrides if o.partition("=")[0] in GROUPS or o.startswith("~")]
-            base = compose("config", overrides=groups)
-            _check_keys(base, overrides)
-            tree = compose("config", overrides=overrides)
-        tree.chip = [tree.chip, *chips][-1]
-        OmegaConf.resolve(tree)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_one_line(error)) from error
-    return tree
-
-
-def _no_model_words(words: Iterable[str]) -> None:
-    for word in words:
-        if word.startswith(("model.", "model=")):
-            raise ConfigError(f"'{word}': the composition file names its model; run a search for another")
-
-
-def _options(conf: Path, group: str) -> list[str]:
-    return sorted(p.stem for p in (conf / group).glob("*.yaml"))
-
-
-def _check_groups(conf: Path, overrides: list[str]) -> None:
-    for override in overrides:
-        key, _, value = override.partition("=")
-        if key not in GROUPS:
-            continue
-        options = _options(conf, key)
-        if value not in options:
-            hint = _nearest(value, options)
-            more = ", or model=file model.path=FILE.py for your own" if key == "model" else ""
-            raise ConfigError(f"unknown {key} '{value}'{hint}; one of: {', '.join(options)}{more}")
-
-
-def _check_first_words(conf: Path, overrides: list[str]) -> None:
-    """Refuse a key whose first part is unknown, before anything else is asked of the user."""
-    from omegaconf import OmegaConf
-
-    known = {*(str(k) for k in OmegaConf.load(conf / "config.yaml")), *GROUPS, *PATH_KEYS} - {"defaults"}
-    for override in overrides:
-        key = override.partition("=")[0].lstrip("+~")
-        if key.partition(".")[0] not in known:
-            raise ConfigError(f"unknown key '{key}'{_nearest(key, known)}; known: {', '.join(sorted(known))}")
-
-
-def _check_keys(base: Any, overrides: list[str]) -> None:
-    known = [k for k in sorted(_flat(base, "")) if "._" not in k]
-    for override in overrides:
-        key = override.partition("=")[0]
-        if "." in key and key.partition(".")[0] in _INTERNAL:
-            raise ConfigError(f"'{key}' is set by other keys{_nearest(key, known)}; see conf/config.yaml")
-        if key in known or key in GROUPS or key.startswith(("~", "model.build.")):
-            continue
-        if key.startswith("+"):
-            raise ConfigError(f"'{key}' would add a key that nothing reads; write it without '+'")
-        part = key.partition(".")[0]
-        near = [k for k in [*known, *PATH_KEYS] if k.startswith(f"{part}.")]
-        raise ConfigError(f"unknown key '{key}'{_nearest(key, near)}; known: {', '.join(near) or part}")
-
-
-def _flat(node: Any, prefix: str) -> list[str]:
-    from omegaconf import DictConfig
-
-    keys: list[str] = []
-    for key in node:
-        name = f"{prefix}{key}"
-        keys.append(name)
-        value = node._get_node(key)
-        if isinstance(value, DictConfig) and not value._is_none():
-            keys.extend(_flat(value, f"{name}."))
-    return keys
-
-
-def _nearest(word: str, options: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(options), n=1, cutoff=0.5)
-    return f" (did you mean '{close[0]}'?)" if close else ""
-
-
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = error.__cause__
-    if cause is not None and str(cause).strip():
-        lines.append(str(cause).strip().splitlines()[0])
-    return "bad override: " + "; ".join(dict.fromkeys(lines))
 
 
 def _select(tree: Any, key: str) -> Any:
@@ -296,5 +152,5 @@ def _flag(tree: Any, key: str) -> bool:
 def _choice(tree: Any, key: str, options: Sequence[str]) -> str:
     value = str(_select(tree, key))
     if value not in options:
-        raise ConfigError(f"{key}={value} is unknown{_nearest(value, options)}; one of: {', '.join(options)}")
+        raise ConfigError(f"{key}={value} is unknown{nearest(value, options)}; one of: {', '.join(options)}")
     return value

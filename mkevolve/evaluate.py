@@ -12,14 +12,16 @@ from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.measurement import Clock, Environment, Evaluation, Measurement
 from mkevolve.data.model import Precision
 from mkevolve.data.search import Trial
-from mkevolve.interfaces import Backend
+from mkevolve.interfaces import Backend, CompileJob, CompileResult
 from mkevolve.measure.cost_model import estimate, version_on
-from mkevolve.verify.engine import VERIFIER, Finding, Verifier
+from mkevolve.verify.engine import COMPILE_DEADLINE, VERIFIER, Finding, Verifier
 from mkevolve.verify.observe import Observation
 from mkevolve.verify.references import References
 
 
-def environment(chip: Chip, precision: Precision, driver: str = "") -> Environment:
+def environment(
+    chip: Chip, precision: Precision, driver: str = "", *, deterministic: bool = True
+) -> Environment:
     """The environment of records made on this machine without a device."""
     from importlib.metadata import version
 
@@ -30,7 +32,7 @@ def environment(chip: Chip, precision: Precision, driver: str = "") -> Environme
         version("torch").partition("+")[0],
         version("triton"),
         precision.value,
-        VERIFIER,
+        VERIFIER if deterministic else f"{VERIFIER} deterministic=false",
         version_on(chip),
     )
 
@@ -49,6 +51,7 @@ class Evaluator:
     precision: Precision
     environment: str
     seed: int = 0
+    deterministic: bool = True
     _backend: Backend | None = field(default=None, init=False, repr=False)
     _verifier: Verifier | None = field(default=None, init=False, repr=False)
     _references: References | None = field(default=None, init=False, repr=False)
@@ -61,7 +64,10 @@ class Evaluator:
             self._backend.close()
 
     def __call__(self, trial: Trial) -> Evaluation:
-        finding = self.find(trial)
+        return self.evaluation(trial, self.find(trial))
+
+    def evaluation(self, trial: Trial, finding: Finding) -> Evaluation:
+        """The row of the ledger for what `find` found; times what passed."""
         return Evaluation(
             subgraph=self.subgraph.id,
             candidate=trial.candidate.id,
@@ -77,12 +83,26 @@ class Evaluator:
     def find(self, trial: Trial) -> Finding:
         """Verify one trial and return the verdict with the plans and the traffic it was judged by."""
         if self._verifier is None or self._references is None:
-            self._backend = self.backend()
-            self._verifier = Verifier(self._backend, self.chip, self.precision)
+            self._verifier = Verifier(
+                self._started(), self.chip, self.precision, deterministic=self.deterministic
+            )
             self._references = References(self.subgraph, self.observation, self.seed)
         return self._verifier.verify(
             self.subgraph, self._references, trial.candidate.source, trial.configuration, trial.tier
         )
+
+    def compile(self, trial: Trial, chip: Chip) -> CompileResult:
+        """Compile one trial at the target sizes for any chip; nothing is run."""
+        name, graph = self.subgraph.variants[0]
+        sizes = (name, tuple(i.spec for i in graph.activations), tuple(i.spec for i in graph.params))
+        return self._started().compile(
+            CompileJob(trial.candidate.source, trial.configuration, (sizes,), chip, COMPILE_DEADLINE)
+        )
+
+    def _started(self) -> Backend:
+        if self._backend is None:
+            self._backend = self.backend()
+        return self._backend
 
     def _time(self, finding: Finding) -> Measurement:
         return estimate(finding.target_plan, finding.traffic, self.chip)

@@ -33,3 +33,11 @@ class Root:
     @property
     def database(self) -> Path:
         return self.searches / "mkevolve.db"
+
+
+def path_of(text: str) -> Path:
+    """An absolute path from a word of the command line."""
+    path = Path(text)
+    # `~` is the home folder only as the shell would read it: alone or before a slash
+    expanded = path.expanduser() if text == "~" or text.startswith("~/") else path
+    return Path.cwd() / expanded

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mkevolve.backends.cpu import InterpreterBackend
 from mkevolve.composition_file import FILE_NAME, Written, write
 from mkevolve.config import Settings
 from mkevolve.data.composition import Composition, signature_of
@@ -18,6 +17,7 @@ from mkevolve.edits import Edits, edits_of
 from mkevolve.endtoend import Deviation, Kernel, check_whole
 from mkevolve.exploration import Exploration
 from mkevolve.filling import Filling, fill, rows
+from mkevolve.interfaces import Backend
 from mkevolve.report.progress import Progress
 from mkevolve.report.terminal import as_json, as_text
 from mkevolve.session import Session, open_session
@@ -66,7 +66,7 @@ def _checked_filling(exploration: Exploration, decomposition: Decomposition, edi
     slots = exploration.slots[decomposition.id]
     subgraphs = tuple(exploration.subgraphs[s] for s in dict.fromkeys(slot.subgraph for slot in slots))
     kept = edits.placed(slots)
-    backend = InterpreterBackend()
+    backend = session.backends()()
     refused: dict[str, str] = {}
     withdrawn: dict[str, str] = {}
     try:
@@ -97,7 +97,7 @@ def _blamed(
     decomposition: Decomposition,
     kernels: Mapping[str, Kernel],
     wrong: Deviation,
-    backend: InterpreterBackend,
+    backend: Backend,
 ) -> dict[str, str]:
     """The slots whose kernel, alone among references, makes the whole deviate."""
     session = exploration.session

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mkevolve.backends.cpu import InterpreterBackend
 from mkevolve.composition_file import entry_of, free_path, kernel_path, read, rewrite, text_sha256
 from mkevolve.config import Settings, with_model
 from mkevolve.data.candidate import Candidate, Configuration
@@ -56,7 +55,7 @@ def recheck(settings: Settings) -> tuple[str, int]:
         raise CompositionError(f"{path}: the field 'made_by' is missing; run the search again")
     settings = with_model(settings, composition.made_by)
     with Progress(quiet=settings.json) as progress, open_session(settings, progress) as session:
-        slots, subgraphs = _cut(session, composition, path)
+        slots, subgraphs = slots_in(session, composition, path)
         checked = [_check_slot(session, composition, choice, path, subgraphs) for choice in composition.slots]
         whole: tuple[Deviation, ...] = ()
         if all(c.passed for c in checked):
@@ -67,9 +66,12 @@ def recheck(settings: Settings) -> tuple[str, int]:
     return _report(settings, path, checked, whole, passed), 0 if passed else 1
 
 
-def _cut(
+def slots_in(
     session: Session, composition: Composition, path: Path
 ) -> tuple[tuple[Slot, ...], Mapping[str, Subgraph]]:
+    """The slots of a composition's cut and its subgraphs by id; raises `CompositionError` where the model is
+    no longer the one that it was made for.
+    """
     slots, subgraphs = slots_of(session.captured, composition.decomposition)
     found = {s.name: s.subgraph for s in slots}
     for choice in composition.slots:
@@ -94,9 +96,9 @@ def _check_slot(
     slot = choice.slot
     if choice.implementation in FALLBACKS:
         return Checked(slot.name, choice.implementation, None, None, None)
-    source, place = _source(session, composition, choice, path)
+    source, place = source_of(session, composition, choice, path)
     candidate = Candidate(source, "person")
-    configuration = _configuration(session, entry_of(composition, choice), candidate, slot.subgraph)
+    configuration = configuration_of(session, entry_of(composition, choice), candidate, slot.subgraph)
     trial = Trial(candidate, configuration, Tier.ACCEPT)
     session.progress.say(f"{slot.name}: {choice.implementation}")
     evaluation = _evaluate(session, composition, subgraphs[slot.subgraph], trial)
@@ -118,7 +120,7 @@ def _check_slot(
     return Checked(slot.name, choice.implementation, verdict, entry, source)
 
 
-def _configuration(
+def configuration_of(
     session: Session, known: KernelEntry | None, candidate: Candidate, subgraph: str
 ) -> Configuration:
     """That of the table, else the fastest that the database knows to pass, else the default."""
@@ -132,7 +134,7 @@ def _configuration(
     return best.configuration if best is not None else default_configuration(candidate.source)
 
 
-def _source(session: Session, composition: Composition, choice: SlotChoice, path: Path) -> tuple[str, str]:
+def source_of(session: Session, composition: Composition, choice: SlotChoice, path: Path) -> tuple[str, str]:
     """The kernel's text and its path relative to the composition file.
 
     A slot that names an id gets the text of that id, at a path of its own where its file was changed.
@@ -191,7 +193,7 @@ def _check_whole(
         for c in checked
         if c.entry is not None and c.source is not None
     }
-    backend = InterpreterBackend()
+    backend = session.backends()()
     try:
         return check_whole(
             session, composition.decomposition, slots, tuple(subgraphs.values()), kernels, backend

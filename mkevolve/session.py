@@ -1,7 +1,7 @@
 """What every verb prepares first: the model, its capture, its clock and its ledger."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -80,25 +80,14 @@ class Session:
         share: float = 1.0,
     ) -> tuple[SearchTask, ...]:
         """One search task a subgraph, with all that the ledger knows and `share` of the budget."""
-        cut = realize(self.captured, decomposition)
-        wanted = {s.id for s in subgraphs}
-        seen = observe(cut, self.constants, self.examples, [s for s in slots if s.subgraph in wanted])
+        evaluators = self.evaluators(decomposition, slots, subgraphs)
         proposer = self.proposer()
         return tuple(
             SearchTask(
                 subgraph=subgraph,
                 proposer=proposer,
                 search=instantiate(self.settings.tree.search),
-                evaluator=partial(
-                    Evaluator,
-                    subgraph,
-                    seen[subgraph.id],
-                    InterpreterBackend,
-                    self.chip,
-                    self.settings.precision,
-                    self.environment.id,
-                    self.settings.seed,
-                ),
+                evaluator=evaluators[subgraph.id],
                 chip=self.chip,
                 precision=self.settings.precision,
                 budget=self.settings.budget.share(share),
@@ -107,6 +96,32 @@ class Session:
             )
             for subgraph in subgraphs
         )
+
+    def evaluators(
+        self, decomposition: Decomposition, slots: tuple[Slot, ...], subgraphs: tuple[Subgraph, ...]
+    ) -> Mapping[str, Callable[[], Evaluator]]:
+        """What makes the evaluator of each subgraph, by id: on what reaches those slots. Picklable."""
+        cut = realize(self.captured, decomposition)
+        wanted = {s.id for s in subgraphs}
+        seen = observe(cut, self.constants, self.examples, [s for s in slots if s.subgraph in wanted])
+        return {
+            subgraph.id: partial(
+                Evaluator,
+                subgraph,
+                seen[subgraph.id],
+                self.backends(),
+                self.chip,
+                self.settings.precision,
+                self.environment.id,
+                self.settings.seed,
+                self.settings.deterministic,
+            )
+            for subgraph in subgraphs
+        }
+
+    def backends(self) -> Callable[[], InterpreterBackend]:
+        """What makes a backend of this session: nobody else makes one. Picklable."""
+        return partial(InterpreterBackend, strict=self.settings.strict)
 
     def check_references(self, decomposition: Decomposition) -> None:
         """Run the composition of references at every check variant; raises CaptureError on a difference."""
@@ -130,7 +145,8 @@ class Session:
 def policy(model: Model, settings: Settings) -> str:
     """Mode, dtype and precision policy, as the first line of output says them."""
     mode = "train" if model.training else "eval"
-    return f"{mode} mode, {model.dtype}, precision {settings.precision.value}"
+    atomics = "" if settings.deterministic else ", deterministic=false"
+    return f"{mode} mode, {model.dtype}, precision {settings.precision.value}{atomics}"
 
 
 @contextmanager
@@ -138,7 +154,9 @@ def open_session(settings: Settings, progress: Progress) -> Iterator[Session]:
     """Build, capture and check the model, and open the ledger; the run is recorded however it ends."""
     chip = load_chip(settings.chip)
     config = model_config(settings)
-    _writable(settings)
+    if settings.verb != "verify":
+        _writable(settings)
+    _announce_sandbox(settings, progress)
     with Store(settings.store) as store:
         model = build_model(config, settings.seed)
         progress.say(f"{model.name}: {policy(model, settings)}")
@@ -146,7 +164,7 @@ def open_session(settings: Settings, progress: Progress) -> Iterator[Session]:
         check_capture(model, captured)
         for note in captured.notes:
             progress.say(note)
-        env = environment(chip, settings.precision)
+        env = environment(chip, settings.precision, deterministic=settings.deterministic)
         tree = OmegaConf.to_container(settings.tree)
         run = store.start_run(settings.command, model.name, env, settings.seed, cast(Any, tree))
         status = "failed"
@@ -170,6 +188,13 @@ def open_session(settings: Settings, progress: Progress) -> Iterator[Session]:
             raise
         finally:
             store.end_run(run, status)
+
+
+def _announce_sandbox(settings: Settings, progress: Progress) -> None:
+    """Say once what this host cannot enforce; raises `UserError` for it under `sandbox=strict`."""
+    missing = InterpreterBackend(strict=settings.strict).protection.missing
+    if missing:
+        progress.say(f"sandbox: not enforced here: {', '.join(missing)} (sandbox=strict refuses to run then)")
 
 
 def _folder(settings: Settings, name: str, config: ModelConfig) -> str:

@@ -32,7 +32,7 @@ def slots_of(
     for number in order(facts, decomposition):
         cut = cut_out(facts, decomposition.partitions[number])
         name = _unique(_slot_name(facts, cut), names)
-        subgraph = _subgraph(model, facts, cut)
+        subgraph = subgraph_of(model, facts, cut)
         known = found.get(subgraph.id)
         found[subgraph.id] = subgraph if known is None else _merged(known, subgraph, name)
         nodes = decomposition.partitions[number]
@@ -40,7 +40,8 @@ def slots_of(
     return tuple(slots), tuple(found.values())
 
 
-def _subgraph(model: CapturedModel, facts: Facts, cut: Cut) -> Subgraph:
+def subgraph_of(model: CapturedModel, facts: Facts, cut: Cut) -> Subgraph:
+    """The canonical graphs of a cut at every variant of the model, equal ones once."""
     graphs = [(v.name, canonical(facts, v.graph, cut)) for v in model.variants]
     target = graphs[0][1]
     variants = [graphs[0]]

@@ -50,13 +50,13 @@ def as_text(result: RunResult, width: int | None = None) -> str:
         console.print(f"kept as edited: {', '.join(result.kept)} (keep=false undoes that)", markup=False)
     console.print("files:")
     for file in result.files:
-        console.print(f"  {_near(file)}", markup=False, soft_wrap=True)
+        console.print(f"  {near(file)}", markup=False, soft_wrap=True)
     if result.next_command:
         console.print(f"next: {result.next_command}", markup=False, soft_wrap=True)
     return sink.getvalue().rstrip("\n")
 
 
-def _near(file: str) -> str:
+def near(file: str) -> str:
     """A path as one would type it here."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
