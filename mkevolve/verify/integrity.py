@@ -1,4 +1,26 @@
-"""Whether a result was made by the candidate's own launches, from its inputs, and by nothing else."""
+"""Whether a result was made by the candidate's own launches, from its inputs, and by nothing else.
+
+What a child sees while it runs a candidate, without the static step:
+- torch calls between launches, by dispatch (`backends/allocations.py`); not those under disabled modes,
+- any touch of a tensor's memory between launches, since its pages are shut (`backends/pages.py`): numpy,
+  ctypes, torch under disabled modes, keys made of content, flags written by a probe kernel, tensors kept
+  from earlier,
+- loads and stores outside of the tensor that a pointer was made from (`backends/memory.py`),
+- bytes of inputs, weights and margins that changed; global state, and functions of torch, Triton and our
+  own that were replaced (`backends/torch_state.py`, `seal.py`); hooks, threads and timers before each
+  launch,
+- what is right with no launch, or with launches that read other activations (`without_launches`,
+  `by_other_means`).
+
+What it cannot see: candidate and checks are Python in one process. Code that opens pages by a system call
+or through the objects of the child, and learns from the child's frames which call is a replay, computes
+on the host unseen; so does code that replaces a function and puts it back before anybody looks, or that
+is called inside of a launch in a way not listed above. All of it needs an import beyond torch, triton and
+math, an attribute that starts with an underscore, a name of the interpreter, or Python in a jit body that
+is not Triton: the static step refuses these in every file before it runs, the compiler refuses the last,
+and what is measured is the launch plan, not the candidate. A forged answer also has to pass the frames'
+seal (`backends/wire.py`). `tests/cheats` has a file for each of these, with the gates that stop it alone.
+"""
 
 from collections.abc import Iterator
 
