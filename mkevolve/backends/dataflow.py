@@ -51,6 +51,21 @@ def find_sums(functions: list[Op], places: Places) -> tuple[Sum, ...]:
     return tuple(found)
 
 
+def find_address(functions: list[Op], places: Places) -> tuple[bool, int | None]:
+    """Whether a pointer is turned into a number or back, or compared with another, and the line where.
+
+    What an address is differs between interpreter, device and calls; no result may depend on it.
+    """
+    for op in _all(functions):
+        if op.name in ("tt.ptr_to_int", "tt.int_to_ptr"):
+            return True, places.line(op.location)
+        if op.name in ("arith.cmpi", "tt.bitcast", "arith.bitcast"):
+            before, _, after = op.types.partition(" -> ")
+            if "!tt.ptr" in before and "!tt.ptr" not in (after or "i1"):
+                return True, places.line(op.location)
+    return False, None
+
+
 def _all(functions: list[Op]) -> list[Op]:
     return [op for function in functions for op in function.walk()]
 

@@ -22,7 +22,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from mkevolve.backends.artefacts import count_instructions, cuda_usage, find_dots, hip_usage
-from mkevolve.backends.dataflow import find_casts, find_sums
+from mkevolve.backends.dataflow import find_address, find_casts, find_sums
 from mkevolve.backends.fault import CandidateFault
 from mkevolve.backends.ranges import LIMIT, find_wraps
 from mkevolve.backends.ttir import Op, Places, places, read
@@ -251,6 +251,11 @@ def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> Facts:
         signature.append((name, kind + marks))
     constants = tuple((names[i[0]], _text(v)) for i, v in source.constants.items() if len(i) == 1)
     ir, where = read(kernel.asm["ttir"]), places(kernel.asm["ttir"], path)
+    addressed, line = find_address(ir, where)
+    if addressed:
+        at = f"line {line}" if line else f"kernel {fn.__name__}"
+        message = f"{at}: a pointer is made a number, or a number a pointer; addresses differ at every call"
+        raise CandidateFault(Status.STATIC_ERROR, message)
     return Facts(
         tuple(signature),
         constants,

@@ -205,3 +205,23 @@ def test_a_compiler_error_in_tritons_own_code_names_the_candidates_line(backend)
     assert result.status is Status.COMPILE_ERROR
     line = next(i for i, t in enumerate(text.splitlines(), 1) if "axis=1" in t)
     assert result.message.startswith(f"line {line}: invalid axis 1")
+
+
+ADDRESSES = {
+    "number": "odd = x.to(tl.int64) % 16 != 0\nv = tl.where(odd, v, u)",
+    "bits": "v += (x.to(tl.int64, bitcast=True) % 16).to(tl.float32)",
+    "of a block": "v += ((x + i).to(tl.int64) % 16).to(tl.float32)[None, :]",
+    "cast": "v += (tl.cast(w, tl.int64) % 16).to(tl.float32)",
+    "back": "q = (n + i).to(tl.int64).to(x.dtype, bitcast=True)\nv += tl.load(q)[None, :]",
+    "compared": "v = tl.where(x < w, v, u)",
+    "difference": "v = v + (x - w)",
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_a_pointer_is_no_number(backend, name):
+    text = HEAD.replace("BODY", "\n".join(f"    {line}" for line in ADDRESSES[name].split("\n")))
+    result = compiled(backend, text, [spec(32, 32, dtype="float32")] * 2)
+    assert result.status in (Status.STATIC_ERROR, Status.COMPILE_ERROR), result
+    line = next(i for i, t in enumerate(text.splitlines(), 1) if ADDRESSES[name].split("\n")[0] in t)
+    assert result.message.startswith(f"line {line}: ")

@@ -15,6 +15,7 @@ from mkevolve.data.graph import TensorSpec
 from mkevolve.data.plan import LaunchPlan, TensorArg
 from mkevolve.data.verdict import Status
 from mkevolve.interfaces import CompileJob, CompileResult
+from mkevolve.measure.chips import load_chip
 
 pytestmark = pytest.mark.interp
 CALIBRATION = Path(__file__).parent.parent / "calibration"
@@ -96,6 +97,22 @@ def test_plan_of_a_measured_kernel(backend, kernel):
     assert [o.buffer for o in found.outputs] == ["t0"]
     assert 8 <= launch.resources.registers <= 255
     assert bool(launch.dots) == (kernel in ("conv_nhwc", "matmul_gelu", "attention"))
+
+
+CHIPS = sorted(p.stem for p in (Path(__file__).parents[2] / "conf" / "chip").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_a_plan_for_every_chip_that_is_described(backend, name):
+    activations, params, *_ = CASES["softmax_row"]
+    chip = load_chip(name)
+    found = plan(backend, source("softmax_row"), activations, params, chip, default(source("softmax_row")))
+    launch = found.launches[0]
+    assert found.chip == name
+    assert 4 <= launch.resources.registers <= 255
+    assert launch.resources.spills == 0
+    kinds = {kind for kind, _ in launch.instructions}
+    assert any(k.startswith("ld.global" if chip.backend == "cuda" else ("global_", "buffer_")) for k in kinds)
 
 
 def test_output_keeps_the_strides_of_the_view_that_run_returns(backend):
