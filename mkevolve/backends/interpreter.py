@@ -30,7 +30,6 @@ from mkevolve.backends.allocations import Allocations
 from mkevolve.backends.fault import CandidateFault, candidate_line, describe
 from mkevolve.backends.interpreter_launch import Call, activated
 from mkevolve.backends.memory import Memory, OutOfBoundsError, detached_copy
-from mkevolve.backends.seal import Seal, seal
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.gates import Gate
 from mkevolve.data.verdict import Status
@@ -38,7 +37,6 @@ from mkevolve.interfaces import Case, CaseResult
 
 _calls = itertools.count()
 _last: Memory | None = None  # of the call before
-_seal: Seal | None = None
 _compared: "weakref.WeakSet[Callable[..., object]]" = weakref.WeakSet()  # what was called twice: a `prepare`
 
 
@@ -47,7 +45,6 @@ def install(sealed: bool = True) -> None:
 
     With `sealed`, functions that are replaced afterwards count as changed state: in a process of ours.
     """
-    global _seal
     torch.set_num_threads(1)
     builder = interpreter.interpreter_builder
     builder.__class__ = interpreter_ops.Operations
@@ -65,7 +62,8 @@ def install(sealed: bool = True) -> None:
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     # Triton 3.6 converts an array of one element, which numpy 2.4 refuses.
     tl.tensor.__index__ = lambda tensor: int(tensor.handle.data.item())
-    _seal = seal() if sealed else None
+    if sealed:
+        interpreter_launch.watch_functions()
 
 
 def run_case(
@@ -92,7 +90,7 @@ def run_case(
     with torch.no_grad(), np.errstate(all="ignore"):
         before = torch_state.snapshot()
         result = _outcome(module, configuration, call)
-        changed = (*before.restore(), *_replaced())
+        changed = (*before.restore(), *interpreter_launch.replaced())
     if result.status is not Status.PASSED:
         return result
     written = (*memory.changes(), *(call.weights.changes() if call.weights is not None else ()))
@@ -122,16 +120,6 @@ def _outcome(module: ModuleType, configuration: Configuration, call: Call) -> Ca
         return CaseResult(Status.OUT_OF_BOUNDS, message, tensor=fault.tensor, index=at)
     except Exception as fault:  # noqa: BLE001 (the candidate's own code ran)
         return CaseResult(Status.RUNTIME_ERROR, describe(fault, path))
-
-
-def _replaced() -> tuple[str, ...]:
-    if _seal is None:
-        return ()
-    builder = interpreter.interpreter_builder
-    own = {n for n, v in vars(builder).items() if n.startswith("create_") and callable(v)}
-    if type(builder) is not interpreter_ops.Operations:
-        own.add("__class__")
-    return (*_seal.broken(), *(f"interpreter_builder.{n}" for n in sorted(own)))
 
 
 def _run(module: ModuleType, configuration: Configuration, call: Call) -> CaseResult:

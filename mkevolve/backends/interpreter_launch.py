@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from triton.runtime import interpreter
 
-from mkevolve.backends import interpreter_scans, torch_state
+from mkevolve.backends import interpreter_ops, interpreter_scans, torch_state
 from mkevolve.backends.allocations import Allocations
 from mkevolve.backends.decoys import swapped
 from mkevolve.backends.fault import CandidateFault
 from mkevolve.backends.memory import Memory, OutOfBoundsError
 from mkevolve.backends.observer import OWNER, AbandonedError, Observer
 from mkevolve.backends.sampling import choose, ordered
+from mkevolve.backends.seal import Seal, seal
 from mkevolve.backends.traffic import LaunchCounter
 from mkevolve.data.gates import Gate
 from mkevolve.data.measurement import Traffic
@@ -47,12 +48,30 @@ class Call:
 
 
 _active: Call | None = None
+_seal: Seal | None = None
 
 
 def install() -> None:
     """Take over the launches of this process."""
     interpreter.GridExecutor.__call__ = _launch
     interpreter.InterpretedFunction.__call__ = _call_device_function
+
+
+def watch_functions() -> None:
+    """From now on `replaced` says what was replaced."""
+    global _seal
+    _seal = seal()
+
+
+def replaced() -> tuple[str, ...]:
+    """Functions of torch, of Triton and of ours that are not what they were."""
+    if _seal is None:
+        return ()
+    builder = interpreter.interpreter_builder
+    own = {name for name in vars(builder) if name.startswith("create_")}
+    if type(builder) is not interpreter_ops.Operations:
+        own.add("__class__")
+    return (*_seal.broken(), *(f"interpreter_builder.{name}" for name in sorted(own)))
 
 
 @contextmanager
@@ -94,7 +113,7 @@ def _launch(self: Any, *args: Any, **kwargs: Any) -> None:
     call.launches += 1
     if not call.case.launch or 0 in grid:
         return
-    intruders = () if Gate.STATE in call.off else call.quiet.restore()
+    intruders = () if Gate.STATE in call.off else (*call.quiet.restore(), *replaced())
     if intruders:
         raise CandidateFault(Status.STATE_CHANGED, f"changes {', '.join(intruders)} before a launch")
     with _interpreting(call):

@@ -343,18 +343,25 @@ def check_replaced_functions_are_named():
     real = torch.empty_like
 
     def run(x):
+        o = copy(x)
         torch.empty_like = lambda *a, **k: real(*a, **k)
-        return copy(x)
+        return o if last else copy(x)
 
-    result = call(run, torch.zeros(4))
-    torch.empty_like = real
-    assert result.state_changed == ("torch.empty_like",)
+    for last in (True, False):
+        result = call(run, torch.zeros(4))
+        torch.empty_like = real
+        if last:
+            assert result.state_changed == ("torch.empty_like",)
+        else:
+            assert result.status is Status.STATE_CHANGED
+            assert "torch.empty_like before a launch" in result.message
 
     def recodes(x):
         function = interpreter.results.plain_fault
         codes.append(function.__code__)
+        o = copy(x)
         function.__code__ = (lambda value: "").__code__
-        return copy(x)
+        return o
 
     codes = []
     result = call(recodes, torch.zeros(4))
