@@ -7,15 +7,22 @@ from mkevolve.data.model import Precision
 from mkevolve.data.search import Trial
 from mkevolve.data.verdict import Status
 from mkevolve.evaluate import Evaluator
+from mkevolve.interfaces import Backend, CaseResult, CompileJob, CompileResult, RunJob
 from mkevolve.verify.observe import Observation
 
 
-class CountingBackend:
+class CountingBackend(Backend):
     made = 0
     closed = 0
 
     def __init__(self) -> None:
         CountingBackend.made += 1
+
+    def compile(self, job: CompileJob) -> CompileResult:
+        raise AssertionError(job)
+
+    def run(self, job: RunJob) -> tuple[CaseResult, ...]:
+        raise AssertionError(job)
 
     def close(self) -> None:
         CountingBackend.closed += 1
