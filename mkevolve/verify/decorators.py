@@ -6,6 +6,7 @@ from mkevolve.verify.allowed import OPTIONS
 from mkevolve.verify.literals import is_literal
 from mkevolve.verify.source import Source, Violation, parameters, words
 
+CALLED = words("run prepare")  # what is called of a candidate: plain functions
 _JIT_OPTIONS = words("noinline do_not_specialize do_not_specialize_on_alignment")
 _ALLOWED = "triton.jit, triton.heuristics, triton.autotune with one configuration, triton.constexpr_function"
 
@@ -15,6 +16,8 @@ def read_decorators(node: ast.FunctionDef, found: Source) -> None:
     if not node.decorator_list:
         found.hosts[node.name] = node
         return
+    if node.name in CALLED:
+        raise Violation(node, f"{node.name} must be a plain function, without decorators")
     *outer, inner = node.decorator_list
     if found.dotted(inner) == "triton.constexpr_function" and not outer:
         found.hosts[node.name] = node

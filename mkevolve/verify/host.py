@@ -111,10 +111,10 @@ class Host:
                 self._branches([body, orelse], scope)
             case ast.For(target=target, iter=iterable, body=body, orelse=orelse):
                 self._read.assign(target, element(self._read.kind(iterable, scope)), scope)
-                self._loop([*body, *orelse], scope)
+                self._loop(body, orelse, scope)
             case ast.While(test=test, body=body, orelse=orelse):
-                self._read.test(test, scope)
-                self._loop([*body, *orelse, ast.Expr(test)], scope)
+                asked = ast.Assert(test, None, lineno=node.lineno)  # before each pass, and after the last
+                self._loop([asked, *body], [asked, *orelse], scope)
             case ast.Assert(test=test, msg=message):
                 self._read.test(test, scope)
                 self._read.plain([message] if message else [], node, scope)
@@ -128,14 +128,15 @@ class Host:
             case _:
                 raise Violation(node, f"{type(node).__name__} in {scope.name} is not allowed: {CURE}")
 
-    def _loop(self, body: list[ast.stmt], scope: Scope) -> None:
-        """Interpret a body until the kinds of its names no longer change."""
+    def _loop(self, body: list[ast.stmt], orelse: list[ast.stmt], scope: Scope) -> None:
+        """Interpret a body until the kinds of its names no longer change, then what follows the last pass."""
         outer, before = scope.left, dict[str, Shape]()
         while scope.names != before:
             before, scope.left = dict(scope.names), []
             self._branches([body, []], scope)
             scope.merge(scope.left)
         scope.left = outer
+        self._branches([orelse, []], scope)
 
     def _branches(self, bodies: list[list[ast.stmt]], scope: Scope) -> None:
         before = dict(scope.names)

@@ -4,7 +4,7 @@ import ast
 import builtins
 
 from mkevolve.data.tunables import TunablesFault, tunables_of
-from mkevolve.verify.decorators import read_decorators
+from mkevolve.verify.decorators import CALLED, read_decorators
 from mkevolve.verify.language import LIBDEVICE, language
 from mkevolve.verify.literals import is_literal, is_type
 from mkevolve.verify.source import MAX_BYTES, Source, Violation, is_dtype, parameters, words
@@ -87,6 +87,8 @@ def _imports(tree: ast.Module) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in tree.body:
         for name, full in _imported(node):
+            if name in CALLED:
+                raise Violation(node, f"{name} must be a plain function")
             if hasattr(builtins, name):
                 raise Violation(node, f"{full} is imported as {name}, which has a meaning already")
             if found.get(name, full) != full:
@@ -164,6 +166,8 @@ def _module_level(node: ast.stmt, found: Source) -> None:
 
 
 def _constant(node: ast.stmt, name: str, value: ast.expr, found: Source) -> None:
+    if name in CALLED:
+        raise Violation(node, f"{name} must be a plain function")
     if name != "TUNABLES" and not is_literal(value, found):
         raise Violation(
             node, f"{name} must be a number, text or tuple of them: nothing runs on import, nothing is kept"
