@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -69,12 +70,16 @@ class Channel:
             if self._process is None:
                 self._launch()
 
-    def run(self, folder: Path, limits: Limits) -> Outcome:
-        """Have a child do the job that lies in `folder`; returns when all its descendants are gone."""
+    def run(self, lay_out: Callable[[], Path], limits: Limits) -> Outcome:
+        """Have a child do the job in the folder that `lay_out` makes, anew for each try.
+
+        Returns when all its descendants are gone.
+        """
         with self._lock:
             lost, tries = 0, 0
             while lost < 2 and tries < _TRIES:
                 tries += 1
+                folder = lay_out()
                 try:
                     return self._run(folder, limits)
                 except _ZygoteLost as loss:

@@ -60,8 +60,8 @@ _GPU = ("/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/kfd", "/dev/dri/*")
 _LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
 _COMPILERS = ("gcc", "cc", "clang", "as", "ld", "ld.bfd", "ld.gold", "ld.lld", "ptxas", "cuobjdump")
 _COMPILER_PARTS = ("/usr/lib/gcc", "/usr/libexec/gcc")
-INPUTS = "inputs"  # folders of the scratch folder that every child may read
-KERNELS = "kernels"
+INPUTS = "inputs"  # folder of the scratch folder that every child may read
+KERNELS = f"{INPUTS}/kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def start(setup: Setup) -> int:
         namespaces.own_network()
     if Measure.PROCESSES in measures:
         base = Path(tempfile.mkdtemp(prefix=f"root-{setup.mode}-", dir=scratch))
-        namespaces.own_files(base, visible(setup.mode), scratch, _gpu(setup.mode))
+        namespaces.own_files(base, visible(setup.mode), scratch, scratch / INPUTS, _gpu(setup.mode))
     _rules(setup.mode, scratch, scratch)  # remembers what is the same in every child
     if Measure.SECCOMP in measures:
         seccomp.code(_ALLOWED[setup.mode])
@@ -127,7 +127,7 @@ def visible(mode: Mode) -> tuple[str, ...]:
 
 
 def _rules(mode: Mode, scratch: Path, folder: Path) -> landlock.Rules:
-    read = (*visible(mode), "/proc", *_NULL, str(scratch / INPUTS), str(scratch / KERNELS))
+    read = (*visible(mode), "/proc", *_NULL, str(scratch / INPUTS))
     devices = ("/dev/null", *_gpu(mode), *(("/proc/self",) if mode is Mode.DEVICE else ()))
     return landlock.Rules(read, () if mode is Mode.INTERPRET else _programs(), (str(folder),), devices)
 

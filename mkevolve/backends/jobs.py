@@ -38,6 +38,7 @@ class Jobs:
         sweep()
         scratch = Scratch()
         self.scratch = scratch.path
+        (self.scratch / INPUTS).mkdir(mode=0o700)  # before the zygotes, which make it read-only for theirs
         self.inputs = _Inputs(self.scratch / INPUTS, inputs_bytes)
         self._channels = {mode: Channel(Setup(mode, measures, self.scratch)) for mode in modes}
         for channel in self._channels.values():  # loading takes seconds: let all begin now
@@ -62,17 +63,22 @@ class Jobs:
         with self._count:
             self._jobs += 1
             folder = self.scratch / f"job{self._jobs}"
-        channel = self._channels[mode]
+        channel, description = self._channels[mode], json.dumps(job)
+
+        def lay_out() -> Path:
+            remove(folder)  # a child that is tried again may have left another source
+            try:
+                folder.mkdir(mode=0o700)
+                (folder / child.SOURCE).write_text(source, encoding="utf-8")
+                child.job_file(folder).write_text(description)
+            except OSError as error:
+                raise BackendError(f"cannot write a job below {self.scratch}: {error}") from error
+            return folder
+
         try:
-            folder.mkdir(mode=0o700)
-            (folder / child.SOURCE).write_text(source, encoding="utf-8")
-            child.job_file(folder).write_text(json.dumps(job))
-        except OSError as error:
-            raise BackendError(f"cannot write a job below {self.scratch}: {error}") from error
-        try:
-            outcome = channel.run(folder, limits)
+            outcome = channel.run(lay_out, limits)
             if _is_killed(outcome):
-                outcome = channel.run(folder, limits)
+                outcome = channel.run(lay_out, limits)
             outcome = _with_words(outcome, folder)
             if harvest is not None:
                 harvest(folder)
@@ -126,7 +132,6 @@ class _Inputs:
             name = hashlib.sha256(case.key.encode()).hexdigest()[:32]
             path = self._folder / f"{name}.safetensors"
             try:
-                self._folder.mkdir(exist_ok=True, mode=0o700)
                 specs = save_tensors((*case.activations, *case.params), path)
                 self._kept[case.key] = (path, specs, path.stat().st_size)
             except OSError as error:

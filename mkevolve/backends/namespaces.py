@@ -38,11 +38,13 @@ def own_network() -> None:
     unshare("net", "ipc", "uts")
 
 
-def own_files(base: Path, visible: Iterable[str], writable: Path, devices: Iterable[str] = ()) -> None:
+def own_files(
+    base: Path, visible: Iterable[str], writable: Path, kept: Path, devices: Iterable[str] = ()
+) -> None:
     """See only `visible`, read-only, and `writable`, with a /proc of this process's own process namespace.
 
-    `base` is an empty folder, where the new root is built. With `devices` a process may write to its own
-    entries of /proc, which CUDA insists on.
+    `kept`, a folder in `writable`, is read-only. `base` is an empty folder, where the new root is built. With
+    `devices` a process may write to its own entries of /proc, which CUDA insists on.
     """
     devices = tuple(devices)
     unshare("mount")
@@ -54,6 +56,7 @@ def own_files(base: Path, visible: Iterable[str], writable: Path, devices: Itera
     for device in (*_DEVICES, *devices):
         _show(root, device)
     _show(root, str(writable), MS_BIND)  # without `base`, which may lie in it
+    _show(root, str(kept))
     os.mkdir(f"{root}/proc")
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     change_root(root)

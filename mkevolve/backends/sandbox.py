@@ -28,6 +28,7 @@ _CURES = {
     Measure.SECCOMP: "use a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64",
 }
 _HOLDS = "holds"
+_EMPTYING = 3  # version of Landlock that denies it, since Linux 6.2
 _one_at_a_time = threading.Lock()
 
 
@@ -41,6 +42,8 @@ def enforced(without: Iterable[Measure] = ()) -> tuple[frozenset[Measure], Prote
     """
     reasons = _tried() | dict.fromkeys(without, "switched off")
     missing = tuple(f"{m} ({reasons[m]})" for m in Measure if m in reasons)
+    if Measure.PROCESSES in reasons and Measure.LANDLOCK not in reasons and landlock.version() < _EMPTYING:
+        missing += (f"{Measure.LANDLOCK} (before version {_EMPTYING} it lets files elsewhere be emptied)",)
     taken = frozenset(m for m in Measure if m not in reasons)
     return taken, Protection(tuple(m.value for m in Measure if m in taken), missing)
 

@@ -54,7 +54,8 @@ _SHARED_MEMORY = {  # outlives the process and is not in its address space: no l
     "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
     "memfd_create": (319, 279),
 }  # fmt: skip
-_ATTRIBUTES = {  # Landlock lets the owner of a file change them anywhere
+_ATTRIBUTES = {  # Landlock lets the owner of a file change them anywhere, and early versions empty it
+    "truncate": (76, 45),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
@@ -80,9 +81,9 @@ _DENIED, _UNKNOWN = _FAIL | errno.EPERM, _FAIL | errno.ENOSYS
 class Allowed:
     """What this kind of child needs beyond computing."""
 
-    processes: bool = False  # start programs, change attributes of files
+    processes: bool = False  # start programs
     threads: bool = False
-    driver: bool = False  # anonymous files and local sockets, without which CUDA does not start
+    driver: bool = False  # anonymous files, attributes, local sockets, without which CUDA does not start
 
 
 class _Program(ctypes.Structure):
@@ -103,13 +104,13 @@ def code(allowed: Allowed) -> bytes:
     if MACHINE not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"seccomp: no list of system calls for {MACHINE}")
     architecture, column = _ARCHITECTURES[MACHINE]
-    denied = _NETWORK | _OTHER_PROCESSES | _KERNEL | _NAMESPACES | _FILES | _SHARED_MEMORY
+    denied = _NETWORK | _OTHER_PROCESSES | _KERNEL | _NAMESPACES | _FILES
+    if not allowed.driver:
+        denied |= _ATTRIBUTES | _SHARED_MEMORY
     if not allowed.processes:
-        denied |= _ATTRIBUTES | _CREATION
+        denied |= _CREATION
     if allowed.threads:
         denied.pop("clone", None)
-    if allowed.driver:
-        denied.pop("memfd_create")
     code = _step(_LOAD, _ARCH) + _step(_EQUAL, architecture, 1, 0) + _step(_RETURN, _KILL_PROCESS)
     code += _step(_LOAD, _NUMBER) + _step(_AT_LEAST, _NEWEST + 1, 0, 1) + _step(_RETURN, _UNKNOWN)
     code += _step(_EQUAL, _CLONE3[column], 0, 1) + _step(_RETURN, _UNKNOWN)  # then the C library takes clone

@@ -93,6 +93,7 @@ RUN = {
         "import glob; open(glob.glob(os.path.dirname(os.getcwd()) + '/inputs/*')[0], 'r+b')", "Landlock"
     ),
     "hide_inputs": Check("os.chmod(os.path.dirname(os.getcwd()) + '/inputs', 0)", KERNEL),
+    "empty_home": Check("os.close(os.open('{home}', os.O_RDONLY | os.O_TRUNC))", FILES),
     "write_sysctl": Check("open('/proc/sys/kernel/core_pattern', 'w')", FILES),
     "write_own_memory": Check("open('/proc/self/mem', 'r+b')", FILES),
     "read_zygote_environment": Check("open('/proc/1/environ').read()", FILES),
@@ -135,6 +136,8 @@ COMPILE = {
     "home_compiling": Check("open('{home}').read()", FILES, True),
     "udp_compiling": Check(UDP, "network namespace|seccomp", True),
     "kill_compiling": Check("os.kill(-1, 9)", KERNEL, True),
+    "hide_inputs_compiling": Check("os.chmod(os.path.dirname(os.getcwd()) + '/inputs', 0)", KERNEL, True),
+    "hide_jobs_compiling": Check("os.chmod(os.path.dirname(os.getcwd()), 0)", KERNEL, True),
     "trace_compiling": Check("call('ptrace', 16, 1, 0, 0)", KERNEL, True),
     "namespace_compiling": Check("call('unshare', 0x10000000)", KERNEL, True),
 }  # fmt: skip

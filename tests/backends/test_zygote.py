@@ -169,6 +169,12 @@ def test_a_child_killed_once_from_outside_is_run_again(open_backend, tmp_path):
     assert result.status is Status.PASSED, result.message
 
 
+def test_a_second_try_starts_from_the_source_that_was_given(backend):
+    rewrite = "open('candidate.py', 'w').write('raise ValueError(1)')"
+    (result,) = run(backend, bad(rewrite, "os.kill(os.getpid(), signal.SIGKILL)"))
+    assert "killed twice" in result.message
+
+
 def test_a_deadline_counts_computing_not_waiting_for_a_turn(backend):
     (result,) = run(backend, bad("time.sleep(2.0)"), deadline=1.0)
     assert result.status is Status.PASSED, result.message
