@@ -127,7 +127,7 @@ def thinned(plan: Agenda, tier: Tier) -> Agenda:
         if entry.same_as is not None:
             like = entries[entry.same_as].case
             case = replace(case, instances=like.instances, seed=like.seed)
-            if _is_second_look(plan, at):
+            if _is_second_look(plan, at) or tier is Tier.SCREEN:
                 case = replace(case, instances=most)
         elif entry.purpose is Purpose.VALUE and _is_thinned(entry.sample, tier):
             case = replace(case, instances=most, seed=case.seed + at)

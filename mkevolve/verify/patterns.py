@@ -44,15 +44,22 @@ def place(wrong: torch.Tensor, judged: torch.Tensor | None = None) -> str:
     if count == 1:
         return "one element"
     axes = list(_axes(wrong, judged))
-    for found in (_channels(wrong.dim(), axes), _runs(axes, count, total)):
-        if found:
-            return found
-    if _on_border(wrong):
-        return "border"
+    channel = _channels(wrong.dim(), axes)
+    if channel:
+        return channel
     if wrong.dim() > 1 and wrong.numel() <= LONGEST:
-        flat = _axis("flat", wrong.reshape(-1), None if judged is None else judged.reshape(-1))
-        return _runs([flat], count, total)
-    return ""
+        axes.append(_axis("flat", wrong.reshape(-1), None if judged is None else judged.reshape(-1)))
+    found = _runs(axes, count, total) or ("border" if _on_border(wrong) else "")
+    return found or (_long_tail(wrong, count) if judged is None and wrong.numel() > LONGEST else "")
+
+
+def _long_tail(wrong: torch.Tensor, count: int) -> str:
+    """A tail of a tensor that is too long to be looked at one by one."""
+    flat = wrong.reshape(-1)
+    first = int(flat.view(torch.uint8).argmax())
+    last = flat.numel() - 1 - int(flat[-LONGEST:].flip(0).view(torch.uint8).argmax())
+    dense = count > _DENSE * (flat.numel() - first)
+    return f"tail (flat from {first} of {flat.numel()})" if first and dense and bool(flat[last]) else ""
 
 
 def _axes(wrong: torch.Tensor, judged: torch.Tensor | None) -> Iterator[_Axis]:
@@ -79,14 +86,14 @@ def _channels(dims: int, axes: list[_Axis]) -> str:
 
 
 def _runs(axes: list[_Axis], count: int, total: int) -> str:
-    """A tail, a head, a block or stripes along one axis, where it is wrong nearly as a whole."""
+    """A tail, a head, a block or stripes along an axis, where it is wrong nearly as a whole; the tightest."""
     described = []
     for rank, describe in enumerate((_tail, _block, _stripes)):
         for axis in axes:
             covered = total * axis.at.numel() / axis.judged.numel()
             text = describe(axis) if axis.at.numel() < axis.judged.numel() else ""
             if text and count > _DENSE * covered:
-                described.append((rank, covered, text))
+                described.append((covered - count, rank, text))
     return min(described)[2] if described else ""
 
 
