@@ -15,12 +15,17 @@ _IN_A_LAUNCH = "_interpret"  # every launch passes through this function of `int
 
 
 class CandidateFault(Exception):
-    """The candidate broke a rule; becomes a `CompileResult` or `CaseResult` with this status and message."""
+    """The candidate broke a rule; becomes a `CompileResult` or `CaseResult` with this status and message.
 
-    def __init__(self, status: Status, message: str) -> None:
+    `tensor` and `index` name the element that it is about, where it is about one.
+    """
+
+    def __init__(self, status: Status, message: str, tensor: str = "", index: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.tensor = tensor
+        self.index = index
 
 
 def candidate_line(error: BaseException, path: str) -> int | None:

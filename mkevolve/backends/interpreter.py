@@ -112,7 +112,7 @@ def _outcome(module: ModuleType, configuration: Configuration, call: Call) -> Ca
     try:
         return _run(module, configuration, call)
     except CandidateFault as fault:
-        return CaseResult(fault.status, fault.message)
+        return CaseResult(fault.status, fault.message, tensor=fault.tensor, index=fault.index)
     except OutOfBoundsError as fault:
         at = () if fault.index is None else (fault.index,)
         line = candidate_line(fault, path)

@@ -44,6 +44,7 @@ class Call:
     quiet: torch_state.Snapshot = field(default_factory=lambda: torch_state.snapshot(torch_state.INTRUDERS))
     weights: Memory | None = None  # what `prepare` was given
     launches: int = 0
+    programs: int = 0
     traffic: list[Traffic] = field(default_factory=list)
 
 
@@ -161,12 +162,15 @@ def _interpret(fn: Any, values: dict[str, Any], grid: tuple[int, ...], call: Cal
     observer.sampled = len(chosen) < total
     counter = observer.counter = LaunchCounter(fn.__name__, total)
     builder.set_grid_dim(*grid)
-    for ran, instance in enumerate(ordered(chosen, case.order, rng)):
+    order = ordered(chosen, case.order, rng)
+    observer.before = call.programs
+    for ran, instance in enumerate(order):
         observer.tainted = False
+        observer.stamp = call.programs = call.programs + 1
         builder.divided = ()
         observer.counting = observer.sampled or ran < COUNTED
         counter.program += observer.counting
-        place = (instance % grid[0], instance // grid[0] % grid[1], instance // (grid[0] * grid[1]))
+        place = _place(instance, grid)
         builder.set_grid_idx(*place)
         try:
             with suppress(AbandonedError):
@@ -177,6 +181,16 @@ def _interpret(fn: Any, values: dict[str, Any], grid: tuple[int, ...], call: Cal
     if observer.sampled:
         call.memory.mark_partial()
     call.traffic.append(counter.result())
+    race = observer.race
+    if race is not None and not observer.synchronised and Gate.ORDER not in call.off:
+        reader, writer = (_place(order[s - observer.before - 1], grid) for s in (race.reader, race.writer))
+        index, name, line = race.region.index(race.byte), race.region.name, race.line(fn.__code__.co_filename)
+        what = f"program {reader} reads {name} at {list(index)}, which program {writer} of this launch stores"
+        raise CandidateFault(Status.RACE, f"line {line}: they race: {what}", name, index)
+
+
+def _place(instance: int, grid: tuple[int, ...]) -> tuple[int, int, int]:
+    return instance % grid[0], instance // grid[0] % grid[1], instance // (grid[0] * grid[1])
 
 
 def _call_device_function(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -41,7 +41,8 @@ class OutOfBoundsError(Exception):
 class Region:
     """The storage of one tensor. `source` holds the bytes that an input must keep; None for allocations.
 
-    `written` marks the first byte of each stored element once `Memory.track` is set.
+    `written` marks the first byte of each stored element once `Memory.track` is set; `writers` holds there
+    the stamp of the program that stored it last, `stamp` is the highest one.
     """
 
     name: str
@@ -54,6 +55,8 @@ class Region:
     start: int = 0
     written: npt.NDArray[np.bool_] | None = None
     partial: bool = field(default=False)  # a launch that ran only some programs stored here
+    writers: npt.NDArray[np.int32] | None = None
+    stamp: int = 0
 
     @property
     def end(self) -> int:
@@ -72,6 +75,13 @@ class Region:
         if self.source is None or np.array_equal(self.data, self.source):
             return None
         return int(np.flatnonzero(self.data != self.source)[0])
+
+    def sign(self, at: npt.NDArray[np.int64], stamp: int) -> None:
+        """Note who stores at some bytes. Stamps grow from program to program of a call."""
+        if self.writers is None:
+            self.writers = np.zeros(self.size, dtype=np.int32)
+        self.writers[at] = stamp
+        self.stamp = stamp
 
     def index(self, byte: int) -> tuple[int, ...]:
         """The index of the element that holds a byte; of the nearest before it where that is a gap."""

@@ -1,16 +1,33 @@
 """What watches the accesses and the work of a launch while the interpreter runs it."""
 
+import traceback
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mkevolve.backends.memory import Memory, OutOfBoundsError
+from mkevolve.backends.memory import Memory, OutOfBoundsError, Region
 from mkevolve.backends.traffic import LaunchCounter
 
 Data = npt.NDArray[Any]
 
 OWNER = "owner"  # attribute of a pointer: the region of the tensor that it was made from
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A program read what another one of its launch had stored; both by their stamps."""
+
+    region: Region
+    byte: int
+    reader: int
+    writer: int
+    frames: tuple[traceback.FrameSummary, ...]
+
+    def line(self, path: str) -> int | None:
+        """The line of the candidate's file."""
+        return next((f.lineno for f in reversed(self.frames) if f.filename == path), None)
 
 
 class AbandonedError(Exception):
@@ -30,6 +47,10 @@ class Observer:
         self.counting = False
         self.sampled = False  # only some programs of this launch run
         self.tainted = False  # this program read what an unsampled program should have written
+        self.before = 0  # stamps up to here are of earlier launches
+        self.stamp = 0  # of this program
+        self.synchronised = False  # by an atomic operation: other programs' stores may be awaited
+        self.race: Race | None = None  # the first load of what another program of this launch stored
 
     def touch(self, kind: str, handle: Any, mask: Data | None, itemsize: int) -> Data | None:
         """Check one block access through pointers; raises `OutOfBoundsError`.
@@ -67,8 +88,24 @@ class Observer:
         for region, addresses in found:
             if self.counting and self.counter is not None:
                 self.counter.move(kind, region, addresses, itemsize)
+            at = addresses.astype(np.int64) - region.start
+            self._order(kind, region, at)
             if region.written is not None:
-                self._mark(kind, region.written, addresses.astype(np.int64) - region.start, region.partial)
+                self._mark(kind, region.written, at, region.partial)
+
+    def _order(self, kind: str, region: Region, at: npt.NDArray[np.int64]) -> None:
+        """Note stores, and loads that see another program's: which of them comes first is chance."""
+        if kind == "store":
+            region.sign(at, self.stamp)
+        elif kind == "atomic":
+            self.synchronised = True
+        elif region.stamp > self.before and self.race is None and region.writers is not None:
+            writers = region.writers[at]
+            others = (writers > self.before) & (writers != self.stamp)
+            if others.any():
+                lane = int(np.flatnonzero(others)[0])
+                frames = traceback.extract_stack()
+                self.race = Race(region, int(at[lane]), self.stamp, int(writers[lane]), tuple(frames))
 
     def _mark(self, kind: str, written: Data, at: Data, partial: bool) -> None:
         """Note what was stored, and whether this program reads what another should have stored."""

@@ -32,6 +32,8 @@ _OURS = "mkevolve."
 _CODE_OF = ("mkevolve.", "triton.runtime.interpreter", "torch.utils._python_dispatch")
 _CLASSES_OF = (*_CODE_OF, "torch._tensor", "triton.runtime.jit", "triton.language.core")
 
+_MOVING = {"torch.Storage"}  # follows the default dtype
+
 _Names = tuple[str, ...]
 _Objects = tuple[object, ...]
 
@@ -80,7 +82,7 @@ def _modules() -> list[tuple[str, ModuleType]]:
 def _space(
     name: str, holder: ModuleType | type, held: Iterable[str]
 ) -> tuple[str, ModuleType | type, _Names, _Objects]:
-    names = tuple(held)
+    names = tuple(n for n in held if f"{name}.{n}" not in _MOVING)
     return name, holder, names, tuple(vars(holder)[n] for n in names)
 
 

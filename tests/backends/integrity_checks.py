@@ -485,6 +485,53 @@ def check_strays_can_be_let_go():
 
 
 @triton.jit
+def _pass_on(x, o, n, LOCK: tl.constexpr):
+    p = tl.program_id(0)
+    if LOCK:
+        tl.atomic_add(o + n, 1.0)
+    before = tl.load(o + (p - 1), mask=p > 0, other=0.0)
+    tl.store(o + p, before + tl.load(x + p))
+
+
+def passing_on(x, lock=False):
+    o = x.new_zeros(x.numel() + 1)
+    _pass_on[(x.numel(),)](x, o, x.numel(), LOCK=lock)
+    return o
+
+
+def check_a_load_of_what_another_program_stores_is_a_race():
+    result = call(passing_on, torch.ones(5))
+    assert (result.status, result.tensor, result.index) == (Status.RACE, "t0", (0,)), result
+    line = SOURCE.index("    before = tl.load(o + (p - 1), mask=p > 0, other=0.0)") + 1
+    assert result.message.startswith(
+        f"line {line}: they race: program (1, 0, 0) reads t0 at [0], which program (0,"
+    )
+    assert (
+        call(lambda x: passing_on(x, True), torch.ones(5)).status is Status.PASSED
+    )  # it may wait for the others
+    assert call(passing_on, torch.ones(5), off=frozenset({Gate.ORDER})).status is Status.PASSED
+    assert call(passing_on, torch.ones(1)).status is Status.PASSED
+
+
+@triton.jit
+def _twice(x, o, N: tl.constexpr):
+    p = tl.program_id(0)
+    i = p * N + tl.arange(0, N)
+    tl.store(o + i, tl.load(x + i))
+    tl.store(o + i, tl.load(o + i) * 2)
+
+
+def check_what_a_program_or_an_earlier_launch_stored_may_be_read():
+    def run(x):
+        o = torch.empty_like(x)
+        _twice[(4,)](x, o, N=8)
+        return copy(o.flip(0)) if o.device.type == "meta" else copy(o)
+
+    x = draw(torch.bfloat16, 32)
+    same(values(call(run, x)), x * 2)
+
+
+@triton.jit
 def _far(x, o, stride):
     i = tl.program_id(0) * stride
     tl.store(o, tl.load(x + i * stride))
