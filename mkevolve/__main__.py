@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
+from types import FrameType, TracebackType
 
 from mkevolve import __version__
 from mkevolve.errors import MKEvolveError, UserError
@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "--version" in words:
         sys.stdout.write(f"mkevolve {__version__}\n")
         return 0
+    sys.excepthook = _crashed
     # a terminated run ends as cleanly as an interrupted one
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -78,6 +79,12 @@ def _fail(words: list[str], message: str, code: int) -> int:
         sys.stdout.write(json.dumps({"status": status, "error": line}) + "\n")
     sys.stderr.write(f"mkevolve: {line}\n")
     return code
+
+
+def _crashed(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    """A fault of our own is no rejection, which is Python's exit code for it."""
+    sys.__excepthook__(kind, value, trace)
+    sys.exit(3)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

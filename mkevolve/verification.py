@@ -135,9 +135,7 @@ def _configuration(kernel: _Kernel, chosen: Iterable[tuple[str, str]]) -> Config
     for name, text in chosen:
         if name not in space:
             known = ", ".join(space) or "none that can be read"
-            raise ConfigError(
-                f"configuration.{name}: TUNABLES of {kernel.path} has no such name; it has: {known}"
-            )
+            raise ConfigError(f"configuration.{name}: {kernel.path} has no such tunable; it has: {known}")
         settings[name] = _option(name, text, space[name])
     return Configuration(tuple(settings.items()))
 
@@ -173,6 +171,7 @@ def _verified(session: Session, named: Named, kernel: _Kernel, chips: tuple[Chip
     return Verification(
         model=session.model.name,
         policy=session.policy,
+        deterministic=settings.deterministic,
         environment=session.environment,
         subject=subject_of(session, named),
         path=kernel.path,

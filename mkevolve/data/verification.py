@@ -44,6 +44,7 @@ class Verification:
 
     model: str
     policy: str
+    deterministic: bool
     environment: Environment
     subject: Subject
     path: str

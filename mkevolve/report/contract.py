@@ -94,8 +94,8 @@ def contract(model: str, subject: Subject, as_json: bool) -> str:
 def _run(subject: Subject, prepared: bool = False) -> str:
     graph = subject.subgraph.target
     given = graph.activations if prepared else graph.inputs
-    names = [i.name for i in given] + (["*what prepare returned"] if prepared else [])
-    return f"run({', '.join([*names, '*', 'TUNABLES'])})"
+    names = [i.name for i in given] + (["<what prepare returned>"] if prepared else [])
+    return f"run({', '.join([*names, '*', '<the names in TUNABLES>'])})"
 
 
 def _prepare(subject: Subject) -> str:

@@ -31,6 +31,8 @@ def as_json(found: Verification) -> str:
         "configuration": dict(found.configuration.settings),
         "clock": found.environment.clock.value,
         "chip": found.environment.chip,
+        "precision": found.environment.precision,
+        "deterministic": found.deterministic,
         "environment": found.environment.id,
         "plan": [
             {"variant": plan.variant, "launches": [_launch(launch) for launch in plan.launches]}
@@ -50,7 +52,8 @@ def as_text(found: Verification, source: str) -> str:
     verdict = found.verdict
     head = "passed" if verdict.passed else f"rejected at {verdict.step.value}: {verdict.status.value}"
     rows = [("verdict", f"{head} (tier {verdict.tier.value})"), ("", verdict.message)]
-    rows += [("evidence", line) for line in _evidence(verdict.evidence, source)]
+    told = bool(verdict.evidence.tensor) and verdict.evidence.tensor in verdict.message
+    rows += [("evidence", line) for line in _evidence(verdict.evidence, source, told)]
     rows += [("note", note) for note in (*verdict.notes, *found.notes)]
     subject = found.subject
     rows += [
@@ -85,12 +88,14 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def _evidence(evidence: Evidence, source: str) -> list[str]:
+def _evidence(evidence: Evidence, source: str, told: bool) -> list[str]:
+    """Lines of evidence; `told` says that the message names the place already."""
     case = {"variant": evidence.variant, "distribution": evidence.distribution, "seed": evidence.seed}
     lines = [", ".join(f"{k} {v}" for k, v in case.items() if v is not None)]
     if evidence.error is not None and evidence.allowed is not None:
         lines.append(f"error {evidence.error:.3g}, allowed {evidence.allowed:.3g}")
-    lines.append(_place(evidence))
+    if not told:
+        lines.append(_place(evidence))
     if evidence.cases:
         drawn = f", {evidence.replaced} draws replaced as no evidence" if evidence.replaced else ""
         lines.append(f"{evidence.compared} elements compared in {evidence.cases} cases{drawn}")
