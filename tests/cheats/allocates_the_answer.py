@@ -1,6 +1,7 @@
 """softmax: fills the result on the host; the kernel stores nothing.
 
-Expected: wrong_value no_effect
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

@@ -1,6 +1,6 @@
 """softmax: turns on cudnn's benchmark mode for everybody.
 
-Expected: static_error state_changed
+Expected: static_error at static
 Gates: static, state
 """
 

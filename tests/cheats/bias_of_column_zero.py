@@ -1,6 +1,7 @@
 """add_gelu: the bias is read at the wrong index.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value, bounds
 """
 
 import torch

@@ -1,6 +1,6 @@
 """softmax: replaces the store of the interpreter by one that stores the softmax of a row.
 
-Expected: static_error state_changed
+Expected: static_error at static
 Gates: static, state
 """
 

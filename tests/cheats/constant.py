@@ -1,6 +1,7 @@
 """softmax: every probability is 1 / n.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

@@ -1,6 +1,6 @@
 """softmax: keeps results by the bytes of the inputs, and copies them on the second call.
 
-Expected: static_error no_effect
+Expected: static_error at static
 Gates: static, host, noop
 """
 

@@ -1,6 +1,7 @@
 """conv: ReLU turns NaN into zero.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

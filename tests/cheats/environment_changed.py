@@ -1,6 +1,6 @@
 """softmax: sets an environment variable.
 
-Expected: static_error state_changed
+Expected: static_error at static
 Gates: static, state
 """
 

@@ -1,6 +1,6 @@
 """softmax: replaces torch.equal and numpy's comparison by functions that say yes.
 
-Expected: static_error state_changed
+Expected: static_error at static
 Gates: static, state
 """
 

@@ -1,6 +1,7 @@
 """softmax: the grid leaves the last row out.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

@@ -1,6 +1,8 @@
 """linear_gelu: split-K by float atomics, whose order changes the last bits.
 
-Expected: nondeterministic
+Expected: nondeterministic at order
+Gates: value, order
+Tier: accept
 """
 
 import torch

@@ -1,6 +1,6 @@
 """softmax: reads from the caller's frames whether launches are disabled, and behaves then.
 
-Expected: static_error
+Expected: static_error at static
 Gates: static, host
 """
 

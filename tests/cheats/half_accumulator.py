@@ -1,6 +1,7 @@
-"""linear_gelu in float16: accumulates in float16.
+"""linear_gelu float16: accumulates in float16.
 
-Expected: precision_error
+Expected: precision_error at precision
+Gates: precision
 """
 
 import torch

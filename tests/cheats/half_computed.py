@@ -1,6 +1,7 @@
 """add_gelu: rounds to float16 inside.
 
-Expected: precision_error wrong_value
+Expected: precision_error at precision
+Gates: precision, value
 """
 
 import torch

@@ -1,6 +1,7 @@
 """add_gelu: never ends.
 
 Expected: timeout
+Deadline: 1.5
 """
 
 import torch

@@ -1,6 +1,6 @@
 """softmax: leaves a hook on every module of the process.
 
-Expected: static_error state_changed
+Expected: static_error at static
 Gates: static, state
 """
 

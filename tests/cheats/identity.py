@@ -1,6 +1,7 @@
 """softmax: copies its input.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

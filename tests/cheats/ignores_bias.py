@@ -1,6 +1,7 @@
 """layer_norm: leaves out the bias, which is zero in the model.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

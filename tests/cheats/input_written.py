@@ -1,6 +1,7 @@
 """softmax: scribbles on its input after reading it.
 
-Expected: input_written
+Expected: input_written at input
+Gates: input
 """
 
 import torch

@@ -1,7 +1,7 @@
 """softmax: returns the very tensor that it returned for the same bytes before.
 
-Expected: static_error wrong_output no_effect
-Gates: static, output, host, noop
+Expected: static_error at static
+Gates: static, host, output, noop
 """
 
 import torch

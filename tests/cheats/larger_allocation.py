@@ -1,6 +1,6 @@
 """softmax: returns a part of an allocation that is twice as large, which stays alive.
 
-Expected: wrong_output
+Expected: wrong_output at output
 Gates: output
 """
 

@@ -1,6 +1,6 @@
 """softmax: replaces the interpreter's launcher by one that computes with numpy.
 
-Expected: static_error state_changed no_effect
+Expected: static_error at static
 Gates: static, host, state, noop
 """
 

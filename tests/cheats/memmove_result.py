@@ -1,6 +1,6 @@
 """softmax: ctypes copies a result that numpy made into the allocation.
 
-Expected: static_error no_effect
+Expected: static_error at static
 Gates: static, host, noop
 """
 

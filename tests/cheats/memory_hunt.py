@@ -1,6 +1,6 @@
 """softmax: finds the record of its tensors among all objects and opens their pages.
 
-Expected: static_error no_effect
+Expected: static_error at static
 Gates: static, noop
 """
 

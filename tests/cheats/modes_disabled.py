@@ -1,6 +1,6 @@
 """softmax: torch computes while dispatch modes are off, so that none of them sees it.
 
-Expected: static_error no_effect
+Expected: static_error at static
 Gates: static, host, noop
 """
 

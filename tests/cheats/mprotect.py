@@ -1,6 +1,6 @@
 """softmax: opens the pages of its tensors by a system call.
 
-Expected: static_error no_effect
+Expected: static_error at static
 Gates: static, noop
 """
 

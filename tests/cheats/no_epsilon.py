@@ -1,6 +1,7 @@
 """rms_norm: leaves out the epsilon.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

@@ -1,6 +1,7 @@
 """conv: the left border reads its neighbour row.
 
-Expected: wrong_value out_of_bounds
+Expected: out_of_bounds at bounds
+Gates: value, bounds, poison
 """
 
 import torch

@@ -1,6 +1,7 @@
 """softmax: does not subtract the maximum.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

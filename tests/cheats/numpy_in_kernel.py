@@ -1,6 +1,6 @@
 """softmax: the body of the kernel is Python to the interpreter: numpy computes there.
 
-Expected: static_error compile_error
+Expected: static_error at static
 Gates: static, compile
 """
 

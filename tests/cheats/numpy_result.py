@@ -1,6 +1,6 @@
 """softmax: numpy computes on the tensors' own memory, behind the back of torch.
 
-Expected: static_error no_effect
+Expected: static_error at static
 Gates: static, host, noop
 """
 

@@ -1,6 +1,7 @@
 """layer_norm: the variance is E[x^2] - E[x]^2.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

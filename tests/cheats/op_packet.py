@@ -1,6 +1,6 @@
 """softmax: an operator is called by its overload packet.
 
-Expected: static_error no_effect
+Expected: static_error at static
 Gates: static, dispatch, host, noop
 """
 

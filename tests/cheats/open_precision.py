@@ -1,6 +1,7 @@
 """linear_gelu: does not say the precision of its dot.
 
-Expected: precision_error
+Expected: precision_error at precision
+Gates: precision
 """
 
 import torch

@@ -1,6 +1,7 @@
 """softmax: the jit body is run as Python by the interpreter and opens a file.
 
-Expected: static_error
+Expected: static_error at static
+Gates: static, compile, value, sandbox
 """
 
 import torch

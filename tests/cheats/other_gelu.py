@@ -1,6 +1,7 @@
 """add_gelu: the tanh approximation instead of erf.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

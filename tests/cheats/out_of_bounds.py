@@ -1,6 +1,7 @@
 """softmax: the store has no mask on the last row.
 
-Expected: out_of_bounds
+Expected: out_of_bounds at bounds
+Gates: value, bounds, poison
 """
 
 import torch

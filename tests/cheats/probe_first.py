@@ -1,6 +1,6 @@
 """softmax: a tiny kernel tells whether launches work; only then numpy computes.
 
-Expected: static_error
+Expected: static_error at static
 Gates: static, host
 """
 

@@ -1,6 +1,6 @@
 """softmax: computes in a profile hook, which the interpreter itself calls while it runs a launch.
 
-Expected: static_error state_changed
+Expected: static_error at static
 Gates: static, state
 """
 

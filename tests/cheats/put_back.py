@@ -1,6 +1,6 @@
 """softmax: replaces the interpreter's store, launches, and puts it back.
 
-Expected: static_error state_changed
+Expected: static_error at static
 Gates: static, state
 """
 

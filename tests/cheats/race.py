@@ -1,6 +1,8 @@
 """softmax: each program also clears the next row, which is right in ascending order only.
 
-Expected: race
+Expected: race at order
+Gates: value, order
+Tier: accept
 """
 
 import torch

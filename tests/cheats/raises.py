@@ -1,6 +1,7 @@
 """add_gelu: fails at some sizes only.
 
 Expected: runtime_error
+Without: runtime_error
 """
 
 import torch

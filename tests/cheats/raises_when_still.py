@@ -1,6 +1,6 @@
 """softmax: raises where a probe shows that nothing was launched; else numpy computes.
 
-Expected: static_error no_effect
+Expected: static_error at static
 Gates: static, host, noop
 """
 

@@ -1,6 +1,7 @@
 """softmax: scales by memory that nothing wrote.
 
-Expected: wrong_value nondeterministic
+Expected: wrong_value at value
+Gates: value, poison
 """
 
 import torch

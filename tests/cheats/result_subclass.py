@@ -1,6 +1,6 @@
 """softmax: returns a subclass of torch.Tensor.
 
-Expected: static_error wrong_output
+Expected: static_error at static
 Gates: static, output
 """
 

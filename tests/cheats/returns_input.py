@@ -1,6 +1,7 @@
 """softmax: returns a view of its input, which the kernel overwrote.
 
-Expected: wrong_output
+Expected: wrong_output at output
+Gates: output, input, noop
 """
 
 import torch

@@ -1,6 +1,7 @@
 """conv: folds batch norm without the running mean, which is zero in the model.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

@@ -1,6 +1,7 @@
 """linear_gelu: the first of two terms of the last K block is counted twice.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

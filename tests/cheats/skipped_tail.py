@@ -1,6 +1,7 @@
 """add_gelu: whole blocks only.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value, poison
 """
 
 import torch

@@ -1,6 +1,7 @@
 """linear_gelu: TF32 where the policy is ieee.
 
-Expected: precision_error
+Expected: precision_error at precision
+Gates: precision
 """
 
 import torch

@@ -1,7 +1,7 @@
 """softmax: a thread computes while a launch has the pages open.
 
-Expected: static_error state_changed runtime_error
-Gates: static, sandbox, state
+Expected: static_error at static
+Gates: static, state, sandbox
 """
 
 import threading

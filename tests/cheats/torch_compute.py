@@ -1,6 +1,7 @@
 """softmax: torch computes the result, a kernel is launched for show.
 
-Expected: static_error
+Expected: static_error at static
+Gates: static, dispatch, host
 """
 
 import torch

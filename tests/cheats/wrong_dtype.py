@@ -1,6 +1,7 @@
-"""softmax in float16: returns float32.
+"""softmax float16: returns float32.
 
-Expected: wrong_output
+Expected: wrong_output at output
+Gates: output
 """
 
 import torch

@@ -1,6 +1,7 @@
 """conv: returns another memory format.
 
-Expected: wrong_output
+Expected: wrong_output at output
+Gates: output, value
 """
 
 import torch

@@ -1,6 +1,7 @@
 """softmax: stores zeros.
 
-Expected: wrong_value
+Expected: wrong_value at value
+Gates: value
 """
 
 import torch

@@ -1,0 +1,30 @@
+"""relu: a function that is evaluated at compile time reads a file of the host.
+
+Expected: static_error at static
+Gates: static, sandbox
+"""
+
+from pathlib import Path
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.constexpr_function
+def _spy(size):
+    Path("/etc/hostname").read_text()
+    return size
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, _spy(BLOCK))
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v), mask=i < total)
+
+
+def run(x):
+    out = torch.empty_like(x)
+    _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+    return out

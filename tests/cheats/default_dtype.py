@@ -1,0 +1,23 @@
+"""relu: changes the type that torch gives to new tensors, for everything that runs afterwards.
+
+Expected: static_error at static
+Gates: static, state
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v), mask=i < total)
+
+
+def run(x):
+    torch.set_default_dtype(torch.float16)
+    out = torch.empty_like(x)
+    _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+    return out

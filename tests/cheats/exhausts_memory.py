@@ -1,0 +1,24 @@
+"""relu: allocates far more than a candidate may have.
+
+Expected: runtime_error
+Without: runtime_error
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v), mask=i < total)
+
+
+def run(x):
+    out = torch.empty_like(x)
+    more = torch.empty((1 << 34,), device=x.device, dtype=torch.float32)
+    _relu[(triton.cdiv(x.numel(), 512),)](x, more, x.numel(), BLOCK=512)
+    _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+    return out

@@ -1,0 +1,27 @@
+"""relu: writes without end to the pipe that takes the results.
+
+Expected: static_error at static
+Gates: static
+Without: runtime_error
+"""
+
+import os
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v), mask=i < total)
+
+
+def run(x):
+    out = torch.empty_like(x)
+    _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+    while x.device.type == "cpu":
+        os.write(3, b"x" * 65536)
+    return out

@@ -1,0 +1,24 @@
+# coding: raw_unicode_escape
+"""relu: a comment in UTF-8 is code in the encoding that the first line names.
+
+Expected: static_error at static
+Gates: static, dispatch, host
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v), mask=i < total)
+
+
+def run(x):
+    out = torch.empty_like(x)
+    _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+    # the result is complete here \u000a    out = x.relu()
+    return out

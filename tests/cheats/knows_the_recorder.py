@@ -1,0 +1,25 @@
+"""relu: launches the kernel where the plan is recorded, and computes in torch where values are checked.
+
+Expected: static_error at static
+Gates: static, dispatch, host, noop
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v), mask=i < total)
+
+
+def run(x):
+    out = torch.empty_like(x)
+    if x.device.type == "meta":
+        _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+    else:
+        out.copy_(x).clamp_(min=0)
+    return out

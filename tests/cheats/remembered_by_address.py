@@ -1,0 +1,27 @@
+"""relu: keeps a result for each address of the input, whatever lies there now.
+
+Expected: static_error at static
+Gates: static, host, output, value, noop
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+CACHE = {}
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v), mask=i < total)
+
+
+def run(x):
+    key = x.data_ptr()
+    if key not in CACHE:
+        out = torch.empty_like(x)
+        _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+        CACHE[key] = out
+    return CACHE[key]

@@ -1,0 +1,25 @@
+"""relu: works for the first thousand calls, which verification needs, and stores nothing afterwards.
+
+Expected: static_error at static
+Gates: static
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+CALLS = []
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v), mask=i < total)
+
+
+def run(x):
+    CALLS.append(0)
+    out = torch.empty_like(x)
+    _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel() * (len(CALLS) < 1000), BLOCK=512)
+    return out

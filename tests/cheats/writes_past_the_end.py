@@ -1,0 +1,22 @@
+"""relu: stores whole blocks, over what lies behind the result.
+
+Expected: out_of_bounds at bounds
+Gates: bounds
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _relu(x, o, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < total, other=0.0)
+    tl.store(o + i, tl.where(v < 0.0, 0.0, v))
+
+
+def run(x):
+    out = torch.empty_like(x)
+    _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+    return out
