@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mkevolve.backends.numerics import poison
 from mkevolve.backends.pages import Pages
+from mkevolve.backends.poison import spoil, unfilled
 
 Bytes = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.uint64]
@@ -122,19 +122,6 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(tuple(tensor.shape), tensor.stride(), 0)
 
 
-def _spoil(target: Bytes, tensor: torch.Tensor, pattern: int) -> None:
-    """Fill bytes with the poison of a tensor's dtype."""
-    if tensor.dtype == torch.bool:
-        kind = "?"
-    elif tensor.dtype == torch.bfloat16:
-        kind = "b"
-    else:
-        kind = "f" if tensor.dtype.is_floating_point or tensor.dtype.is_complex else "i"
-    width = tensor.element_size() // (2 if tensor.dtype.is_complex else 1)
-    word = np.frombuffer(poison(kind, width, pattern), dtype=f"u{width}")
-    target.view(word.dtype)[:] = word
-
-
 class Memory:
     """Every tensor of one call. `track` asks for maps of the stored elements.
 
@@ -187,12 +174,12 @@ class Memory:
         begin = apart - apart % _ALIGNMENT + self._slide
         raw = pages.bytes[begin : begin + size + 2 * MARGIN]
         margin = raw[:MARGIN]
-        _spoil(margin, like, self.pattern)
+        spoil(margin, like, self.pattern)
         margin = margin.copy()
         raw[MARGIN + size :] = margin
         data = raw[MARGIN : MARGIN + size]
         if content is None:
-            _spoil(data, like, self.pattern)
+            unfilled(data, like, self.pattern)
         else:
             data[:] = content
         shadow = torch.empty_strided(tuple(like.shape), like.stride(), dtype=like.dtype, device="meta")
@@ -293,7 +280,7 @@ class Memory:
 def _with_gaps(tensor: torch.Tensor, pattern: int) -> Bytes:
     """The bytes that a tensor spans, with poison where it has no element."""
     content = np.empty(extent(tensor) * tensor.element_size(), dtype=np.uint8)
-    _spoil(content, tensor, pattern)
+    spoil(content, tensor, pattern)
     flat = torch.from_numpy(content).view(tensor.dtype)
     spread(flat, tensor).copy_(spread(tensor, tensor))
     return content

@@ -18,6 +18,8 @@ _STEPS = {
     Status.STATIC_ERROR: Step.STATIC,
     Status.OUT_OF_BOUNDS: Step.INTEGRITY,
     Status.INPUT_WRITTEN: Step.INTEGRITY,
+    Status.RACE: Step.INTEGRITY,
+    Status.NONDETERMINISTIC: Step.INTEGRITY,
     Status.STATE_CHANGED: Step.INTEGRITY,
 }
 _ALL = Rules()

@@ -398,7 +398,9 @@ def _rows_outside(x):
 def check_no_launch_leaves_the_poison():
     x = draw(torch.float32, 40)
     assert values(call(copy, x, launch=False)).isnan().all()
-    assert (values(call(copy, x, launch=False, poison=1)) > 1e8).all()
+    plausible = values(call(copy, x.repeat(200), launch=False, poison=1))
+    assert 0.8 < float(plausible.std()) < 1.2  # what knows poison by its looks does not know this
+    assert abs(float(plausible.mean())) < 0.2
     assert (values(call(copy, x.int(), launch=False)) != x.int()).all()
     result = call(copy, x, launch=False)
     assert result.launches == 1
