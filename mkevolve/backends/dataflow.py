@@ -11,17 +11,20 @@ from mkevolve.data.plan import Cast, Sum
 
 _NARROW = frozenset(name for name, dtype in DTYPES.items() if name[0] in "fb" and name not in ("f32", "f64"))
 _ZERO = re.compile(r"(?:dense<)?-?0\.0+e\+00>?")
+_CASTS = frozenset(
+    {"arith.truncf", "tt.fp_to_fp", "tt.bitcast", "arith.bitcast", "arith.sitofp", "arith.uitofp"}
+)
 _ADDS = frozenset({"arith.addf", "arith.subf", "math.fma"})
 
 
 def find_casts(functions: list[Op], places: Places) -> tuple[Cast, ...]:
-    """Every cast of floats to fewer bits, once a line."""
+    """Every cast of floats to fewer bits, and of other values to floats of less than 32, once a line."""
     found: dict[Cast, None] = {}
     for op in _all(functions):
-        if op.name in ("arith.truncf", "tt.fp_to_fp"):
+        if op.name in _CASTS:
             before, _, after = op.types.partition(" -> " if " -> " in op.types else " to ")
             source, result = element_type(before), element_type(after)
-            if _bits(result) < _bits(source):
+            if _bits(result) < _bits(source) if source[:1] != "i" else result in _NARROW:
                 cast = Cast(DTYPES.get(source, source), DTYPES.get(result, result), places.line(op.location))
                 found[cast] = None
     return tuple(found)

@@ -72,7 +72,7 @@ class _Walk:
     """Evaluates ranges in order; `found` are (argument, place) of addresses that may be wrong."""
 
     def __init__(self, grid: tuple[int, int, int], large: frozenset[str]) -> None:
-        self._grid = dict(zip("xyz", grid, strict=True))
+        self._grid: dict[str, float] = dict(zip("xyz", grid, strict=True))
         self._large = large
         self.found: list[tuple[str, str]] = []
 
@@ -106,12 +106,13 @@ class _Walk:
             case "arith.constant":
                 return _constant(op.text)
             case "tt.get_program_id":
-                return Range(0, max(self._grid[op.text[:1]] - 1, 0))
+                return Range(0, max(self._grid.get(op.text[:1], _INF) - 1, 0))
             case "tt.get_num_programs":
-                return Range(self._grid[op.text[:1]], self._grid[op.text[:1]])
+                size = self._grid.get(op.text[:1])
+                return _UNKNOWN if size is None else Range(size, size)
             case "tt.make_range":
-                numbers = dict(re.findall(r"(\w+) = (\d+)", op.text))
-                return Range(int(numbers["start"]), int(numbers["end"]) - 1)
+                numbers = {name: int(value) for name, value in re.findall(r"(\w+) = (\d+)", op.text)}
+                return Range(numbers.get("start", 0), numbers.get("end", _INF) - 1)
             case "arith.select":
                 return _union(values[1:])
         if op.name in _SAME and values:

@@ -43,7 +43,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A cast of floats to fewer bits found in the IR; dtypes as torch names them."""
+    """A cast to a float of fewer bits found in the IR; dtypes as torch names them."""
 
     source: str
     result: str

@@ -4,7 +4,7 @@ import re
 
 from mkevolve.data.graph import Graph
 from mkevolve.data.model import Precision
-from mkevolve.data.plan import Dot, Launch, LaunchPlan
+from mkevolve.data.plan import Dot, Launch, LaunchPlan, TensorArg
 
 _ALLOWED = {
     Precision.IEEE: frozenset({"ieee", "tf32x3"}),
@@ -64,6 +64,10 @@ class _Floor:
             bits = _bits(cast.result)
             if bits is not None and self.bits is not None and bits < self.bits:
                 return cast.line, f"{cast.source} is rounded to {cast.result}: {self.reason}"
+        for arg in launch.args:
+            bits = _bits(arg.dtype) if isinstance(arg, TensorArg) else None
+            if isinstance(arg, TensorArg) and bits is not None and self.bits is not None and bits < self.bits:
+                return None, f"kernel {launch.kernel} reads {arg.buffer} as {arg.dtype}: {self.reason}"
         return None
 
     def _dot(self, dot: Dot) -> str:

@@ -56,7 +56,11 @@ def test_casts_to_fewer_bits_are_listed_once_a_line(backend):
         Cast("float32", "float16", line("v.to(tl.float16)")),
         Cast("float32", "bfloat16", line("tl.bfloat16")),
     }
-    found, _ = launch(backend, "v = v.to(tl.float64) + u", "float32")
+    bits = "b = (v.to(tl.int32, bitcast=True) >> 16).to(tl.int16)"
+    body = f"{bits}\nv = b.to(tl.bfloat16, bitcast=True).to(tl.float32) + u"
+    found, line = launch(backend, body, "float32")
+    assert found.casts == (Cast("int16", "bfloat16", line("tl.bfloat16")),)
+    found, _ = launch(backend, "v = v.to(tl.float64) + u + (n + i[None, :]).to(tl.float32)", "float32")
     assert [(c.source, c.result) for c in found.casts] == [("float64", "float32")]  # at the store
 
 

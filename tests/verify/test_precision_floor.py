@@ -8,7 +8,7 @@ from static_subjects import candidate
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.graph import Graph, Input, InputKind, Node, Ref, TensorSpec, Value
 from mkevolve.data.model import Precision
-from mkevolve.data.plan import Buffer, Cast, Dot, Launch, LaunchPlan, Output, Resources, Sum, Wrap
+from mkevolve.data.plan import Buffer, Cast, Dot, Launch, LaunchPlan, Output, Resources, Sum, TensorArg, Wrap
 from mkevolve.data.verdict import Status, Step, Tier
 from mkevolve.verify.compiled import judge_plans
 
@@ -105,6 +105,8 @@ def test_an_open_default_is_named():
         ({"casts": (Cast("float32", "float16", 9),)}, "line 9: float32 is rounded to float16"),
         ({"casts": (Cast("float32", "bfloat16", 9),)}, "rounded to bfloat16"),
         ({"casts": (Cast("float32", "float8_e5m2", 9),)}, "rounded to float8"),
+        ({"casts": (Cast("int16", "bfloat16", 9),)}, "rounded to bfloat16"),
+        ({"args": (TensorArg("x0", 1, "bfloat16"),)}, "kernel f reads x0 as bfloat16"),
         ({"sums": (Sum("loop", "float16", 9),)}, "line 9: a loop is kept in float16"),
         ({"prepared": "float16"}, "prepare gives float16 (q0)"),
         ({"prepared": "float8_e4m3fn"}, "prepare gives float8"),
