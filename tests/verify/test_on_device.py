@@ -1,11 +1,11 @@
 """The verifier on a device: honest kernels pass, cheats are refused, foreign kernels are found."""
 
-import re
-
 import pytest
 import torch
-from kernel_bench import CALIBRATION, HONEST, TESTS, TUTORIALS, Bench
+from cheat_files import CHEATS, Trials
+from kernel_bench import CALIBRATION, HONEST, TUTORIALS, Bench
 
+from mkevolve.backends.confinement import Measure
 from mkevolve.backends.cuda import CudaBackend
 from mkevolve.data.gates import Gate
 from mkevolve.data.model import Precision
@@ -17,8 +17,6 @@ from mkevolve.verify.references import References
 from mkevolve.verify.static import nan_notes
 
 pytestmark = pytest.mark.gpu
-
-CHEATS = sorted((TESTS / "cheats").glob("*.py"))
 
 SOFTMAX = """
 import torch, triton, triton.language as tl
@@ -61,6 +59,13 @@ def bench(device):
     return Bench(device)
 
 
+@pytest.fixture(scope="module")
+def trials(device):
+    unconfined = CudaBackend(load_chip("h200"), without=frozenset(Measure))
+    yield Trials(device, unconfined)
+    unconfined.close()
+
+
 def verify(device, make_subject, source, tier, off=frozenset()):
     subgraph, seen = make_subject("softmax")
     verifier = Verifier(device, load_chip("h200"), Precision.IEEE, off=off)
@@ -79,19 +84,22 @@ def test_honest_kernel_is_accepted(path, bench):
     assert len(finding.plans) > 1
 
 
-@pytest.mark.parametrize("path", CHEATS, ids=lambda p: p.stem)
-def test_cheat_is_refused(path, bench, monkeypatch):
-    if path.stem.startswith("hangs"):
-        monkeypatch.setitem(engine.DEADLINE, Tier.SCREEN, 3.0)
-    if path.stem == "float_atomics":
-        pytest.skip("three addends arrive in one order on a device: only the interpreter turns it")
-    source = path.read_text().replace(" in float16:", " float16:", 1)
-    verdict = bench.find(path, Tier.SCREEN, source).verdict
-    assert verdict.status is not Status.PASSED
+@pytest.mark.parametrize("cheat", CHEATS, ids=lambda c: c.name)
+def test_cheat_is_refused(cheat, trials, monkeypatch):
+    if cheat.deadline is not None:
+        monkeypatch.setitem(engine.DEADLINE, cheat.tier, cheat.deadline)
+    verdict = trials.verdict(cheat)
+    if verdict.passed and cheat.at is Gate.ORDER:
+        pytest.skip("only the interpreter turns the order of program instances")
+    assert not verdict.passed
     assert verdict.message
-    expected = re.search(r"^Expected: (.*)$", path.read_text(), re.MULTILINE)
-    if expected and verdict.step in (Step.STATIC, Step.COMPILE):
-        assert verdict.status.value in expected[1].split(), verdict
+    if cheat.device or verdict.step in (Step.STATIC, Step.COMPILE):
+        assert verdict.status is cheat.status, verdict
+
+
+@pytest.mark.parametrize("cheat", [c for c in CHEATS if c.device], ids=lambda c: c.name)
+def test_mechanism_is_real_on_a_device(cheat, trials):
+    assert trials.verdict(cheat, frozenset(cheat.gates)).status is cheat.without
 
 
 def test_the_accept_tier_says_how_much_is_own(device, make_subject):
