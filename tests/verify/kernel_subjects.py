@@ -68,11 +68,11 @@ def causal_attention(dtype: Dtype = torch.float32) -> Subject:
 
 def two_products(dtype: Dtype = torch.float32) -> Subject:
     """Two products of different sizes, as grouped matrix multiplication has them."""
-    sizes = {"target": (72, 40), "check_0": (37, 20), "check_1": (16, 33)}
-    variants = {v: (_r(m, 72, dtype=dtype), _r(n, 40, dtype=dtype)) for v, (m, n) in sizes.items()}
-    params = (_r(72, 24, dtype=dtype, scale=0.15), _r(40, 56, dtype=dtype, scale=0.15))
+    sizes = {"target": (72, 40), "check_0": (90, 20), "check_1": (16, 100)}
+    variants = {v: (_r(m, 72, dtype=dtype), _r(n, 30, dtype=dtype)) for v, (m, n) in sizes.items()}
+    params = (_r(72, 104, dtype=dtype, scale=0.15), _r(30, 56, dtype=dtype, scale=0.15))
     ops: Ops = (("aten.mm.default", (X0, P0)), ("aten.mm.default", (X1, P1)))
-    return subject("two_products", variants, params, ops, 2)
+    return subject("two_products", variants, params, ops, outputs=2)
 
 
 def scaled_int8(dtype: Dtype = torch.float32) -> Subject:

@@ -1,7 +1,8 @@
-"""Single-character mutations of the jit functions of a candidate, generated from its tokens."""
+"""Single-character mutations of the functions of a candidate, generated from its tokens."""
 
 import ast
 import io
+import itertools
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -39,21 +40,24 @@ class Mutant:
 def mutants(source: str) -> tuple[Mutant, ...]:
     """Every exchange of an operator, a digit or a name for a similar one, in order.
 
-    A name that is read is exchanged for one of equal length that differs in one character and means
-    something there.
+    A name that is read is exchanged for one of equal length that differs in one character of one kind
+    (capital, small, digit) and means something there.
     """
     lines = source.splitlines()
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
-    for function in _jits(source):
+    for function in _functions(source):
         stored = _stored(function)
-        bound = {a.arg: function.lineno for a in function.args.args}
+        arguments = (*function.args.args, *function.args.kwonlyargs)
+        bound = {a.arg: function.lineno for a in arguments}
         bound |= {name: line for (line, _), name in sorted(stored.items(), reverse=True)}
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        for token, after in itertools.pairwise(tokens):
             if not function.body[0].lineno <= token.start[0] <= (function.end_lineno or 0):
                 continue
             known = frozenset(n for n, line in bound.items() if line < token.start[0])
-            for new in () if token.start in stored else _exchanges(token, known):
+            fixed = token.start in stored or after.string == "="  # assigned to, or the name of an argument
+            for new in () if fixed else _exchanges(token, known):
                 row, (start, end) = token.start[0], (token.start[1], token.end[1])
                 changed = lines[row - 1][:start] + new + lines[row - 1][end:]
                 text = "\n".join([*lines[: row - 1], changed, *lines[row:]]) + "\n"
@@ -64,9 +68,8 @@ def mutants(source: str) -> tuple[Mutant, ...]:
     return tuple(found)
 
 
-def _jits(source: str) -> list[ast.FunctionDef]:
-    functions = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
-    return [f for f in functions if any("jit" in ast.unparse(d) for d in f.decorator_list)]
+def _functions(source: str) -> list[ast.FunctionDef]:
+    return [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
 
 
 def _stored(function: ast.FunctionDef) -> dict[tuple[int, int], str]:
@@ -96,5 +99,10 @@ def _digit(number: str) -> str:
 
 
 def _near(one: str, other: str) -> bool:
-    """Whether two names differ in exactly one character of equal position."""
-    return len(one) == len(other) and sum(a != b for a, b in zip(one, other, strict=True)) == 1
+    """Whether two names differ in exactly one character, which is of one kind: capital, small or digit."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=False) if a != b]
+    return len(one) == len(other) and len(pairs) == 1 and _kind(pairs[0][0]) == _kind(pairs[0][1])
+
+
+def _kind(character: str) -> tuple[bool, bool]:
+    return character.isupper(), character.isdigit()

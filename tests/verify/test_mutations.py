@@ -56,7 +56,7 @@ TELLING = [
     (
         "grouped_gemm",
         "b1->b0: one_tile(a1, b0, c1, tile - tiles0, M1, N1, K1, BLOCK_M, BLOCK_N, BLOCK_K)",
-        OUTSIDE,
+        WRONG,
     ),
     ("grouped_gemm", "<-><=: if tile <= tiles0:", WRONG),
     ("persistent_matmul", "%->*: return first_m + (tile * size_m), (tile % in_group) // size_m", WRONG),
