@@ -183,9 +183,10 @@ def _interpret(fn: Any, values: dict[str, Any], grid: tuple[int, ...], call: Cal
     call.traffic.append(counter.result())
     race = observer.race
     if race is not None and not observer.synchronised and Gate.ORDER not in call.off:
-        reader, writer = (_place(order[s - observer.before - 1], grid) for s in (race.reader, race.writer))
+        second, first = (_place(order[s - observer.before - 1], grid) for s in (race.second, race.first))
         index, name, line = race.region.index(race.byte), race.region.name, race.line(fn.__code__.co_filename)
-        what = f"program {reader} reads {name} at {list(index)}, which program {writer} of this launch stores"
+        does = "reads" if race.kind == "load" else "stores another value to"
+        what = f"program {second} {does} {name} at {list(index)}, which program {first} of this launch stores"
         raise CandidateFault(Status.RACE, f"line {line}: they race: {what}", name, index)
 
 

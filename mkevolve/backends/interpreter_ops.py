@@ -120,6 +120,7 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         if within is not None:
             mask = mask & within
         interpreter._interpreter.store(ptrs.data, data, mask)
+        self.observer.stored()
 
     def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
         data = np.asarray(src.data)

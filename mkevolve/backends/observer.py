@@ -11,18 +11,20 @@ from mkevolve.backends.memory import Memory, OutOfBoundsError, Region
 from mkevolve.backends.traffic import LaunchCounter
 
 Data = npt.NDArray[Any]
+Places = npt.NDArray[np.int64]
 
 OWNER = "owner"  # attribute of a pointer: the region of the tensor that it was made from
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A program read what another one of its launch had stored; both by their stamps."""
+    """A program read what another one of its launch had stored, or stored another value there; by stamps."""
 
+    kind: str
     region: Region
     byte: int
-    reader: int
-    writer: int
+    second: int
+    first: int
     frames: tuple[traceback.FrameSummary, ...]
 
     def line(self, path: str) -> int | None:
@@ -50,7 +52,8 @@ class Observer:
         self.before = 0  # stamps up to here are of earlier launches
         self.stamp = 0  # of this program
         self.synchronised = False  # by an atomic operation: other programs' stores may be awaited
-        self.race: Race | None = None  # the first load of what another program of this launch stored
+        self.race: Race | None = None  # the first access to what another program of this launch stored
+        self._overlaps: list[tuple[Region, Places, Data, Data]] = []  # of a store that is about to happen
 
     def touch(self, kind: str, handle: Any, mask: Data | None, itemsize: int) -> Data | None:
         """Check one block access through pointers; raises `OutOfBoundsError`.
@@ -89,23 +92,36 @@ class Observer:
             if self.counting and self.counter is not None:
                 self.counter.move(kind, region, addresses, itemsize)
             at = addresses.astype(np.int64) - region.start
-            self._order(kind, region, at)
+            self._order(kind, region, at, itemsize)
             if region.written is not None:
                 self._mark(kind, region.written, at, region.partial)
 
-    def _order(self, kind: str, region: Region, at: npt.NDArray[np.int64]) -> None:
-        """Note stores, and loads that see another program's: which of them comes first is chance."""
+    def _order(self, kind: str, region: Region, at: Places, itemsize: int) -> None:
+        """Note stores, and accesses to what another program stored: which of them comes first is chance."""
+        if kind == "atomic":
+            self.synchronised = True
+            return
+        if region.stamp > self.before and self.race is None and region.writers is not None:
+            writers = region.writers[at]
+            others = np.flatnonzero((writers > self.before) & (writers != self.stamp))
+            if others.size and kind == "load":
+                self._race(kind, region, int(at[others[0]]), int(writers[others[0]]))
+            elif others.size:
+                held = at[others][:, None] + np.arange(itemsize)
+                self._overlaps.append((region, held, region.data[held], writers[others]))
         if kind == "store":
             region.sign(at, self.stamp)
-        elif kind == "atomic":
-            self.synchronised = True
-        elif region.stamp > self.before and self.race is None and region.writers is not None:
-            writers = region.writers[at]
-            others = (writers > self.before) & (writers != self.stamp)
-            if others.any():
-                lane = int(np.flatnonzero(others)[0])
-                frames = traceback.extract_stack()
-                self.race = Race(region, int(at[lane]), self.stamp, int(writers[lane]), tuple(frames))
+
+    def stored(self) -> None:
+        """A store happened: one that changes what another program stored is a race, the same value none."""
+        for region, held, before, writers in self._overlaps:
+            changed = np.flatnonzero((region.data[held] != before).any(axis=1))
+            if changed.size and self.race is None:
+                self._race("store", region, int(held[changed[0], 0]), int(writers[changed[0]]))
+        self._overlaps.clear()
+
+    def _race(self, kind: str, region: Region, byte: int, writer: int) -> None:
+        self.race = Race(kind, region, byte, self.stamp, writer, tuple(traceback.extract_stack()))
 
     def _mark(self, kind: str, written: Data, at: Data, partial: bool) -> None:
         """Note what was stored, and whether this program reads what another should have stored."""

@@ -52,10 +52,11 @@ def _plausible(kind: str, width: int) -> npt.NDArray[Any]:
     """The bits of numbers around 0, small where they are whole; drawn once in a process."""
     rng = np.random.default_rng()
     if kind == "i":
-        return np.asarray(rng.integers(0, _INTEGERS, _POOL).astype(f"u{width}"))
+        return np.asarray(rng.integers(0, _INTEGERS, _POOL), dtype=f"u{width}")
     values = rng.standard_normal(_POOL)
     if kind == "b":
         return np.asarray(bf16_bits(round_bf16(values.astype(np.float32))))
     if width == 1:  # float8: numbers around 1 of both signs, in every format in use
-        return (rng.integers(0x30, 0x40, _POOL) | rng.choice([0, 0x80], _POOL)).astype(np.uint8)
+        signs = rng.choice([0, 0x80], _POOL)
+        return np.asarray(rng.integers(0x30, 0x40, _POOL) | signs, dtype=np.uint8)
     return np.asarray(values.astype(f"f{width}").view(f"u{width}"))

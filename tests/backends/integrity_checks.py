@@ -23,6 +23,7 @@ from interpreter_checks import call, copy, draw, same, values
 from mkevolve.backends import interpreter
 from mkevolve.data.gates import Gate
 from mkevolve.data.verdict import Status
+from mkevolve.interfaces import Order
 
 SOURCE = Path(__file__).read_text().splitlines()
 
@@ -511,6 +512,39 @@ def check_a_load_of_what_another_program_stores_is_a_race():
     )  # it may wait for the others
     assert call(passing_on, torch.ones(5), off=frozenset({Gate.ORDER})).status is Status.PASSED
     assert call(passing_on, torch.ones(1)).status is Status.PASSED
+
+
+@triton.jit
+def _overlap(x, o, n, SAME: tl.constexpr):
+    p, i = tl.program_id(0), tl.arange(0, 8)
+    at = p * 4 + i
+    v = tl.load(x + at, mask=at < n)
+    tl.store(o + at, v if SAME else v + p, mask=at < n)
+
+
+def check_stores_of_two_programs_to_one_element_race_where_the_values_differ():
+    def run(x, same):
+        o = torch.empty_like(x)
+        _overlap[(3,)](x, o, x.numel(), SAME=same)
+        return o
+
+    x = draw(torch.float16, 4, 4)
+    same(values(call(lambda x: run(x, True), x)), x)
+    for options, first, second in (({}, 0, 1), ({"order": Order.REVERSED}, 2, 1)):
+        result = call(lambda x: run(x, False), x, **options)
+        assert (result.status, result.tensor) == (Status.RACE, "t0"), result
+        assert f"program ({second}, 0, 0) stores another value to t0 at [" in result.message
+        assert f"which program ({first}, 0, 0)" in result.message
+        assert result.index == ((1, 0) if first == 0 else (2, 0))
+    # also where only a few programs run
+    big = draw(torch.float32, 4000)
+
+    def many(x):
+        o = torch.empty_like(x)
+        _overlap[(999,)](x, o, x.numel(), SAME=False)
+        return o
+
+    assert call(many, big, instances=6).status is Status.RACE
 
 
 @triton.jit

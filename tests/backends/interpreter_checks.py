@@ -18,6 +18,7 @@ from triton.language.extra import libdevice  # noqa: E402
 from triton.language.extra.cuda import libdevice as cuda_libdevice  # noqa: E402
 
 from mkevolve.data.candidate import Configuration  # noqa: E402
+from mkevolve.data.gates import Gate  # noqa: E402
 from mkevolve.data.verdict import Status  # noqa: E402
 from mkevolve.interfaces import Case, Order  # noqa: E402
 
@@ -436,10 +437,10 @@ def check_order_of_programs():
         _last_wins[(5,)](o)
         return o
 
-    x = torch.zeros(1)
-    assert values(call(run, x)).item() == 4
-    assert values(call(run, x, order=Order.REVERSED)).item() == 0
-    shuffled = {values(call(run, x, order=Order.SHUFFLED, seed=s)).item() for s in range(8)}
+    x, off = torch.zeros(1), frozenset({Gate.ORDER})
+    assert values(call(run, x, off=off)).item() == 4
+    assert values(call(run, x, off=off, order=Order.REVERSED)).item() == 0
+    shuffled = {values(call(run, x, off=off, order=Order.SHUFFLED, seed=s)).item() for s in range(8)}
     assert len(shuffled) > 2
 
 
