@@ -41,8 +41,8 @@ class OutOfBoundsError(Exception):
 class Region:
     """The storage of one tensor. `source` holds the bytes that an input must keep; None for allocations.
 
-    `written` marks the first byte of each stored element once `Memory.track` is set; `writers` holds there
-    the stamp of the program that stored it last, `stamp` is the highest one.
+    `written` marks the first byte of each stored element once `Memory.track` is set; `writers` holds for
+    each element the stamp of the program that stored it last, `stamp` is the highest one.
     """
 
     name: str
@@ -78,10 +78,15 @@ class Region:
 
     def sign(self, at: npt.NDArray[np.int64], stamp: int) -> None:
         """Note who stores at some bytes. Stamps grow from program to program of a call."""
+        width = self.like.element_size()
         if self.writers is None:
-            self.writers = np.zeros(self.size, dtype=np.int32)
-        self.writers[at] = stamp
+            self.writers = np.zeros(self.size // width + 1, dtype=np.int32)
+        self.writers[at // width] = stamp
         self.stamp = stamp
+
+    def signed(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
+        """The stamps at some bytes; None where nothing was stored."""
+        return None if self.writers is None else self.writers[at // self.like.element_size()]
 
     def index(self, byte: int) -> tuple[int, ...]:
         """The index of the element that holds a byte; of the nearest before it where that is a gap."""

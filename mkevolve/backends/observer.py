@@ -101,8 +101,8 @@ class Observer:
         if kind == "atomic":
             self.synchronised = True
             return
-        if region.stamp > self.before and self.race is None and region.writers is not None:
-            writers = region.writers[at]
+        writers = region.signed(at) if region.stamp > self.before and self.race is None else None
+        if writers is not None:
             others = np.flatnonzero((writers > self.before) & (writers != self.stamp))
             if others.size and kind == "load":
                 self._race(kind, region, int(at[others[0]]), int(writers[others[0]]))
