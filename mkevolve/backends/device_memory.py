@@ -4,17 +4,18 @@ the call.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from mkevolve.backends.memory import OutOfBoundsError, extent, spread
-from mkevolve.backends.numerics import poison
+from mkevolve.backends.poison import spoil, unfilled
 
 _LEAST, _MOST = 4096, 1 << 20  # bytes of a margin: as many as the tensor has, between these
 _ALIGNED = 512  # what the device's allocator gives: a multiple of every alignment that kernels assume
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TILE = 1 << 14  # bytes of what fills an allocation over and over
 _SMALLER = 0.75
 
 
@@ -22,8 +23,8 @@ _SMALLER = 0.75
 class Region:
     """One tensor's storage: `raw` is margin, data, margin, the data `size` bytes from byte `start`.
 
-    `tensor` is what the candidate got, `source` what an input must keep (on the CPU or on the device), None
-    for allocations. `word` is the poison, `width` its number of bytes.
+    `tensor` is what the candidate got, `source` the bytes that an input must keep, None for allocations.
+    `word` is the poison of the margins, `width` its number of bytes.
     """
 
     name: str
@@ -57,10 +58,15 @@ class Region:
         beyond = np.where(found < low, -past, past - words + 1)
         return int(past[beyond.argmin()]) * self.width // self.tensor.element_size()
 
-    def first_changed(self, kept: torch.Tensor) -> tuple[int, ...]:
-        """Index of the first element whose bytes are not as in `kept`; empty where only gaps differ."""
+    def changed(self) -> torch.Tensor:
+        """Whether any byte of an input is another, those between its elements included."""
+        return self.raw.new_zeros(()).bool() if self.source is None else (self.data != self.source).any()
+
+    def first_changed(self) -> tuple[int, ...]:
+        """Index of the first element whose bytes are others; empty where only gaps between elements are."""
+        assert self.source is not None
         tensor = self.tensor
-        before = kept.view(tensor.dtype).as_strided(tuple(tensor.shape), tensor.stride())
+        before = self.source.view(tensor.dtype).as_strided(tuple(tensor.shape), tensor.stride())
         return first_difference(tensor, before) or ()
 
 
@@ -73,13 +79,26 @@ class DeviceMemory:
         self._regions: list[Region] = []
 
     def place(self, name: str, tensor: torch.Tensor, skew: int = 0) -> torch.Tensor:
-        """Return a copy of an input on the device, at an address that is `skew` modulo 16."""
-        return self._region(name, tensor, flat_bytes(tensor), tensor, skew)
+        """Return a copy of an input on the device, at an address that is `skew` modulo 16; gaps between its
+        elements hold poison.
+        """
+        region = self._region(name, tensor, skew)
+        into = spread(region.data.view(tensor.dtype), tensor)
+        into.copy_(spread(tensor, tensor))
+        self._regions.append(replace(region, source=region.data.clone()))
+        return region.tensor
 
     def allocate(self, tensor: torch.Tensor, filled: bool) -> torch.Tensor:
-        """Return a tensor like `tensor`: its values where `filled`, poison otherwise."""
-        name = f"t{sum(r.source is None for r in self._regions)}"
-        return self._region(name, tensor, flat_bytes(tensor) if filled else None, None, 0)
+        """Return a tensor like `tensor`: its values where `filled`; otherwise poison, or, in every second
+        pattern, numbers like any other.
+        """
+        region = self._region(f"t{sum(r.source is None for r in self._regions)}", tensor, 0)
+        if filled:
+            region.data.copy_(flat_bytes(tensor))
+        else:
+            _tile(region.data, tensor, self._pattern)
+        self._regions.append(region)
+        return region.tensor
 
     def find(self, tensor: torch.Tensor) -> Region | None:
         """The region in which a tensor begins."""
@@ -97,10 +116,8 @@ class DeviceMemory:
 
     def changes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Inputs whose bytes differ from what was placed, gaps included, with the first element that does."""
-        inputs = [(r, flat_bytes(r.source).to(self._device)) for r in self._regions if r.source is not None]
-        different = [(r.data != kept).any() for r, kept in inputs]
-        changed = {r.name for r in _flagged([r for r, _ in inputs], different)}
-        return tuple(sorted((r.name, r.first_changed(kept)) for r, kept in inputs if r.name in changed))
+        changed = _flagged(self._regions, [r.changed() for r in self._regions])
+        return tuple(sorted((r.name, r.first_changed()) for r in changed))
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
@@ -123,26 +140,16 @@ class DeviceMemory:
             for region, content in zip(chosen, kept, strict=True):
                 region.data.copy_(content)
 
-    def _region(
-        self,
-        name: str,
-        like: torch.Tensor,
-        content: torch.Tensor | None,
-        source: torch.Tensor | None,
-        skew: int,
-    ) -> torch.Tensor:
+    def _region(self, name: str, like: torch.Tensor, skew: int) -> Region:
+        """Memory for a tensor: poison, margins and all."""
         size = extent(like) * like.element_size()
         margin = -(-min(max(size, _LEAST), _MOST) // _ALIGNED) * _ALIGNED
         raw = torch.empty(margin + skew + size + margin, dtype=torch.uint8, device=self._device)
-        word, width = poison_word(like.dtype, self._pattern)
+        word, width = poison_word(like, self._pattern)
         raw.view(_WORDS[width]).fill_(word)
         data = raw[margin + skew : margin + skew + size]
-        if content is not None:
-            data.copy_(content)
-        shape, strides = tuple(like.shape), like.stride()
-        tensor = data.view(like.dtype).as_strided(shape, strides)
-        self._regions.append(Region(name, raw, margin + skew, size, word, width, tensor, source))
-        return tensor
+        tensor = data.view(like.dtype).as_strided(tuple(like.shape), like.stride())
+        return Region(name, raw, margin + skew, size, word, width, tensor)
 
 
 def _flagged(regions: list[Region], flags: list[torch.Tensor]) -> list[Region]:
@@ -151,16 +158,22 @@ def _flagged(regions: list[Region], flags: list[torch.Tensor]) -> list[Region]:
     return [region for region, flag in zip(regions, known, strict=True) if flag]
 
 
-def poison_word(dtype: torch.dtype, pattern: int) -> tuple[int, int]:
-    """The poison of a dtype as an integer (signed, but for one byte), and its width in bytes."""
-    width = dtype.itemsize // (2 if dtype.is_complex else 1)
-    if dtype == torch.bool:
-        kind = "?"
-    elif dtype == torch.bfloat16:
-        kind = "b"
-    else:
-        kind = "f" if dtype.is_floating_point or dtype.is_complex else "i"
-    return int.from_bytes(poison(kind, width, pattern), "little", signed=width > 1), width
+def poison_word(like: torch.Tensor, pattern: int) -> tuple[int, int]:
+    """What stands out in the dtype of a tensor, as an integer (signed but for one byte), and its bytes."""
+    width = like.element_size() // (2 if like.dtype.is_complex else 1)
+    word = np.empty(width, dtype=np.uint8)
+    spoil(word, like, pattern)
+    return int.from_bytes(word.tobytes(), "little", signed=width > 1), width
+
+
+def _tile(target: torch.Tensor, like: torch.Tensor, pattern: int) -> None:
+    """Fill a new allocation as `poison.unfilled` does."""
+    tile = np.empty(_TILE, dtype=np.uint8)
+    unfilled(tile, like, pattern)
+    content = torch.from_numpy(tile).to(target.device)
+    whole = target.numel() - target.numel() % _TILE
+    target[:whole].view(-1, _TILE).copy_(content)
+    target[whole:].copy_(content[: target.numel() - whole])
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -278,15 +278,16 @@ class TestRepeats:
 
 @pytest.mark.gpu
 class TestNoLaunches:
-    def test_allocations_hold_two_poisons(self, device):
+    def test_allocations_hold_poison_or_any_numbers(self, device):
         fills = run_of("more = torch.zeros_like(x)", DOUBLE, "return out, more")
         results = run(device, fills, *(case(RAMP, launch=False, poison=p) for p in (0, 1)))
         assert [r.status for r in results] == [Status.PASSED] * 2
         (one, one_more), (two, two_more) = (r.outputs for r in results)
         assert one.isnan().all()
         assert one_more.isnan().all()
-        assert (two == 3.0e8).all()
-        assert (two_more == 3.0e8).all()
+        assert two.isfinite().all()
+        assert two_more.isfinite().all()
+        assert len(two.unique()) > 500
 
     def test_decoys_reach_the_kernels_and_nothing_else(self, device):
         (result,) = run(device, GOOD, case(RAMP, decoy=True))

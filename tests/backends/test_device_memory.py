@@ -50,13 +50,10 @@ def test_inputs_keep_bytes_and_strides(memory, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pattern", [0, 1])
-def test_allocations_are_poison_and_their_margins_are_watched(dtype, pattern):
+def test_allocations_keep_what_they_are_filled_with_and_margins_are_watched(dtype, pattern):
     memory = DeviceMemory(pattern, "cpu")
     made = memory.allocate(torch.zeros(5, 3, dtype=dtype), filled=False)
     filled = memory.allocate(torch.ones(4, dtype=dtype), filled=True)
-    word, width = poison_word(dtype, pattern)
-    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
-    assert (flat_bytes(made).view(words) == word).all()
     assert torch.equal(flat_bytes(filled), flat_bytes(torch.ones(4, dtype=dtype)))
     assert damage(memory) == ()
     flat_bytes(beyond(made, 15)).fill_(0x55)
@@ -64,8 +61,23 @@ def test_allocations_are_poison_and_their_margins_are_watched(dtype, pattern):
     assert damage(memory) == ("t0 (element 15 of 15)", "t1 (element -2 of 4)")
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_new_allocations_stand_out_or_look_like_any_other(dtype):
+    loud, plain = (
+        DeviceMemory(pattern, "cpu").allocate(torch.zeros(3, 9001, dtype=dtype), filled=False)
+        for pattern in (0, 1)
+    )
+    word, width = poison_word(loud, 0)
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
+    assert (flat_bytes(loud).view(words) == word).all()
+    if dtype != torch.bool:
+        assert len(flat_bytes(plain).view(words).unique()) >= 8
+        assert plain.to(torch.complex128).abs().max() < 100
+
+
 def test_the_two_patterns_differ():
-    assert all(poison_word(dtype, 0) != poison_word(dtype, 1) for dtype in DTYPES)
+    made = [torch.empty(1, dtype=dtype) for dtype in DTYPES]
+    assert all(poison_word(tensor, 0) != poison_word(tensor, 1) for tensor in made)
 
 
 def test_the_nearest_stray_store_is_named(memory):
