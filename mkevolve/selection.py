@@ -11,7 +11,7 @@ from mkevolve.overrides import nearest
 from mkevolve.partition.extract import slots_of
 from mkevolve.partition.first_cut import first_cut
 from mkevolve.partition.realize import facts_of, realize
-from mkevolve.partition.whole import whole_of
+from mkevolve.partition.whole import refuse_draws, whole_of
 from mkevolve.recheck import slots_in
 from mkevolve.request import WHOLE
 from mkevolve.session import Session
@@ -54,7 +54,14 @@ class Cut:
             raise ConfigError(
                 f"subgraph={word} {why}; show=subgraphs lists what {self.session.model.name} has"
             )
-        return Named(self.decomposition, self.slots, self.subgraphs[found.pop()])
+        place = next(s for s in self.slots if s.subgraph in found)
+        self.refuse_draws(place)
+        return Named(self.decomposition, self.slots, self.subgraphs[place.subgraph])
+
+    def refuse_draws(self, slot: Slot) -> None:
+        """Raise `CaptureError` for a slot that draws random numbers."""
+        facts = facts_of(realize(self.session.captured, self.decomposition))
+        refuse_draws(facts, slot.nodes, f"slot {slot.name}")
 
 
 def cut_of(session: Session, composition: Composition | None) -> Cut:
@@ -73,6 +80,7 @@ def named_in(cut: Cut, composition: Composition | None) -> Named:
     if composition is None or request.slot is None:
         return cut.subgraph(request.subgraph or WHOLE)
     choice = next(c for c in composition.slots if c.slot.name == request.slot)
+    cut.refuse_draws(choice.slot)
     return Named(cut.decomposition, cut.slots, cut.subgraphs[choice.slot.subgraph], choice)
 
 

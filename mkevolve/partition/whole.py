@@ -1,5 +1,7 @@
 """The whole module as one subgraph, for a kernel that replaces all of it."""
 
+from collections.abc import Iterable
+
 from mkevolve.data.decomposition import Slot, Subgraph
 from mkevolve.data.graph import Ref
 from mkevolve.data.model import CapturedModel
@@ -23,14 +25,19 @@ def whole_of(captured: CapturedModel) -> tuple[Slot, Subgraph]:
     cut = _cut(facts)
     if not cut.outputs:
         raise CaptureError(f"{captured.name} computes nothing: it returns its inputs or views of them")
-    drawn = next((n for n in cut.nodes if facts.kinds[n] is Kind.RANDOM), None)
-    if drawn is not None:
-        raise CaptureError(
-            f"{captured.name} draws random numbers ({facts.nodes[drawn].op}), which no kernel can be verified"
-            " against; verify a subgraph of it (show=subgraphs lists them)"
-        )
+    refuse_draws(facts, cut.nodes, captured.name)
     subgraph = subgraph_of(captured, facts, cut)
     return Slot("whole", subgraph.id, cut.nodes, cut.inputs, cut.outputs, subgraph.ops), subgraph
+
+
+def refuse_draws(facts: Facts, nodes: Iterable[str], name: str) -> None:
+    """Raise `CaptureError` where one of the nodes draws random numbers: there is nothing to compare with."""
+    drawn = next((n for n in nodes if facts.kinds[n] is Kind.RANDOM), None)
+    if drawn is not None:
+        raise CaptureError(
+            f"{name} draws random numbers ({facts.nodes[drawn].op}), which no kernel can be verified against;"
+            " verify another subgraph (show=subgraphs lists them)"
+        )
 
 
 def _cut(facts: Facts) -> Cut:

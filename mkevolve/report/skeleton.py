@@ -11,10 +11,11 @@ TODO = "TODO"  # what a person replaces; without that the file is refused for it
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """One returned tensor: its number, and its spec at every variant (the target's first)."""
+    """One returned tensor: its number, and its spec at each of the variants (the target first)."""
 
     number: int
     specs: tuple[TensorSpec, ...]
+    variants: tuple[str, ...]
 
     @property
     def spec(self) -> TensorSpec:
@@ -25,7 +26,8 @@ def skeleton(subgraph: Subgraph) -> str:
     """The text of a candidate with one kernel a result, which writes zeros."""
     graphs = [graph for _, graph in subgraph.variants]
     columns = zip(*([v.spec for v in g.output_values] for g in graphs), strict=True)
-    results = [_Result(i, specs) for i, specs in enumerate(columns)]
+    names = tuple(name for name, _ in subgraph.variants)
+    results = [_Result(i, specs, names) for i, specs in enumerate(columns)]
     parts = [_HEAD.format(ops=subgraph.ops)]
     parts += [_kernel(graphs, result) for result in results]
     parts += [_prepare(graphs[0]), _run(graphs, results)]
@@ -104,7 +106,7 @@ def _allocation(graphs: list[Graph], result: _Result, name: str) -> Iterator[str
     sizes = [_size(graphs, [s.shape[d] for s in result.specs]) for d in range(len(spec.shape))]
     unknown = [d for d, size in enumerate(sizes) if size is None]
     for d in unknown:
-        seen = ", ".join(f"{s.shape[d]} at {v}" for s, v in zip(result.specs, _names(graphs), strict=True))
+        seen = ", ".join(f"{s.shape[d]} at {v}" for s, v in zip(result.specs, result.variants, strict=True))
         yield f"# {TODO}: size {d} of {name} is {seen}"
     known = [size if size is not None else str(spec.shape[d]) for d, size in enumerate(sizes)]
     order = sorted(range(len(known)), key=lambda d: (-spec.stride[d], d))
@@ -115,10 +117,6 @@ def _allocation(graphs: list[Graph], result: _Result, name: str) -> Iterator[str
     else:
         back = _tuple([str(order.index(d)) for d in range(len(order))])
         yield f"{name} = torch.empty({_tuple([known[d] for d in order])}, {rest}).permute{back}"
-
-
-def _names(graphs: list[Graph]) -> list[str]:
-    return ["target", *(f"check {i}" for i in range(1, len(graphs)))]
 
 
 def _size(graphs: list[Graph], sizes: list[int]) -> str | None:

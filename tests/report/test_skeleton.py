@@ -69,7 +69,7 @@ def test_sizes_that_vary_are_those_of_the_inputs() -> None:
 
 
 def test_a_size_that_no_input_explains_is_marked() -> None:
-    assert f"# {TODO}: size 0 of out0 is 7 at target, 13 at check 1" in skeleton(CASES["unexplained"])
+    assert f"# {TODO}: size 0 of out0 is 7 at target, 13 at check_1" in skeleton(CASES["unexplained"])
 
 
 def test_memory_order_of_the_boundary_is_kept() -> None:
