@@ -1,7 +1,7 @@
 """relu: reaches a tensor that it was not given by an address, as a number.
 
 Expected: static_error at static
-Gates: static
+Gates: static, dispatch
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""relu: keeps a result for each `id()`, which Python gives again to another tensor.
+"""relu: keeps a result for each tensor object, whatever was written to it since.
 
 Expected: static_error at static
 Gates: static
@@ -22,5 +22,5 @@ def run(x):
     if id(x) not in CACHE:
         out = torch.empty_like(x)
         _relu[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
-        CACHE[id(x)] = out
-    return CACHE[id(x)]
+        CACHE[id(x)] = (out, x)
+    return CACHE[id(x)][0]

@@ -31,7 +31,7 @@ SAYS: dict[Gate, tuple[Step, frozenset[Status]]] = {
     Gate.STATIC: (Step.STATIC, frozenset({Status.STATIC_ERROR})),
     Gate.DISPATCH: (Step.STATIC, frozenset({Status.STATIC_ERROR, Status.RUNTIME_ERROR})),
     Gate.HOST: (Step.NUMERIC, frozenset({Status.STATIC_ERROR, Status.RUNTIME_ERROR})),
-    Gate.COMPILE: (Step.COMPILE, frozenset({Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.RUNTIME_ERROR})),
+    Gate.COMPILE: (Step.COMPILE, frozenset({Status.COMPILE_ERROR, Status.RESOURCE_ERROR})),
     Gate.PRECISION: (Step.COMPILE, frozenset({Status.PRECISION_ERROR})),
     Gate.OUTPUT: (Step.NUMERIC, frozenset({Status.WRONG_OUTPUT, Status.STATIC_ERROR})),
     Gate.VALUE: (Step.INTEGRITY, frozenset({Status.WRONG_VALUE, Status.RACE, Status.NONDETERMINISTIC})),
