@@ -35,6 +35,7 @@ class _Call:
     """One call of `run`: its memory, its launches by kernel, and the first fault that a launch found."""
 
     case: Case
+    off: frozenset[Gate]
     memory: DeviceMemory
     stream: int  # that the call begins on
     watch: Allocations
@@ -45,14 +46,21 @@ class _Call:
     def launch(self, kernel: str, grid: tuple[int, int, int], stream: int) -> Iterator[bool]:
         """Count a launch and say whether it may go ahead."""
         self.launches[kernel] = self.launches.get(kernel, 0) + (0 not in grid)
-        if stream != self.stream and self.fault is None:
-            self.fault = CandidateFault(Status.STATIC_ERROR, f"kernel {kernel} is launched on another stream")
+        self.fault = self.fault or self._fault(kernel, stream)
         self.watch.suspended = True
         try:
             with self.memory.swapped() if self.case.decoy else nullcontext():
                 yield self.case.launch
         finally:
             self.watch.suspended = False
+
+    def _fault(self, kernel: str, stream: int) -> CandidateFault | None:
+        if stream != self.stream:
+            return CandidateFault(Status.STATIC_ERROR, f"kernel {kernel} is launched on another stream")
+        replaced = _seal.broken() if _seal is not None and Gate.STATE not in self.off else ()
+        if replaced:
+            return CandidateFault(Status.STATE_CHANGED, f"changes {', '.join(replaced)} before a launch")
+        return None
 
 
 def install() -> None:
@@ -155,7 +163,7 @@ def _call(
         return memory.allocate(tensor, filled and case.launch)  # no-op replay: what is filled is poisoned too
 
     watch = Allocations(allocate, Gate.DISPATCH in off)
-    call = _Call(case, memory, torch.cuda.current_stream().cuda_stream, watch)
+    call = _Call(case, off, memory, torch.cuda.current_stream().cuda_stream, watch)
     inputs = [memory.place(f"x{i}", x) for i, x in enumerate(case.activations)]
     inputs += [memory.place(f"q{i}", q, q.data_ptr() % 16) for i, q in enumerate(params)]
     torch.cuda.synchronize()

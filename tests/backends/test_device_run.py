@@ -1,14 +1,19 @@
 """The parts of a call on a device that need none."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
 
 from mkevolve.backends import device_run, device_seam
+from mkevolve.backends.allocations import Allocations
+from mkevolve.backends.device_memory import DeviceMemory
 from mkevolve.backends.fault import CandidateFault
 from mkevolve.backends.memory import OutOfBoundsError
+from mkevolve.backends.seal import seal
 from mkevolve.data.verdict import Status
+from mkevolve.interfaces import Case
 
 ILLEGAL = RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered")
 
@@ -46,6 +51,50 @@ def test_a_stray_store_is_placed():
 )
 def test_results_of_two_calls_are_compared_by_their_bits(other, words):
     assert device_run._difference([torch.zeros(2, 3)], other) == words
+
+
+@pytest.fixture
+def call(monkeypatch):
+    monkeypatch.setattr(device_run, "_seal", seal())
+    case = Case("key", "check_0", (), ())
+    watch = Allocations(lambda tensor, filled: tensor, lenient=False)
+    return device_run._Call(case, frozenset(), DeviceMemory(0, "cpu"), 7, watch)
+
+
+def test_launches_are_counted_but_for_those_of_nothing(call):
+    for kernel, grid in (("a", (1, 1, 1)), ("b", (4, 2, 1)), ("a", (2, 1, 1)), ("c", (0, 1, 1))):
+        with call.launch(kernel, grid, 7) as allowed:
+            assert allowed
+            assert call.watch.suspended
+    assert not call.watch.suspended
+    assert call.launches == {"a": 2, "b": 1, "c": 0}
+    assert call.fault is None
+
+
+def test_the_first_fault_of_a_launch_is_kept(call, monkeypatch):
+    with call.launch("a", (1, 1, 1), 8):
+        pass
+    monkeypatch.setattr("os.getcwd", lambda: "/")
+    with call.launch("b", (1, 1, 1), 7):
+        pass
+    assert call.fault.status is Status.STATIC_ERROR
+    assert call.fault.message == "kernel a is launched on another stream"
+
+
+def test_what_is_replaced_before_a_launch_is_a_fault(call, monkeypatch):
+    monkeypatch.setattr("os.getcwd", lambda: "/")
+    with call.launch("a", (1, 1, 1), 7):
+        pass
+    assert call.fault.status is Status.STATE_CHANGED
+    assert call.fault.message == "changes os.getcwd before a launch"
+
+
+def test_decoys_are_there_during_a_launch_only(call):
+    call.case = replace(call.case, decoy=True)
+    x = call.memory.place("x0", torch.arange(3.0))
+    with call.launch("a", (1, 1, 1), 7):
+        assert x.tolist() == [1.5, 0.75, 0.0]
+    assert x.tolist() == [0.0, 1.0, 2.0]
 
 
 class Launched:
