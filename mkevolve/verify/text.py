@@ -42,6 +42,8 @@ def check_lines(function: ast.FunctionDef, source: str) -> None:
         if (number == function.lineno) != bool(_DEFINITION.match(lines[number - 1])):
             message = f"a line of the jit function {function.name} looks like a def (in a text?): reword it"
             raise _line(number, message)
+    if not lines[function.lineno - 1].startswith("def "):
+        raise Violation(function, f"the jit function {function.name} must begin with def and one space")
     for decorator in function.decorator_list:
         if not lines[decorator.lineno - 1].startswith("@"):
             raise Violation(decorator, f"a decorator of {function.name} must follow its @ on the same line")

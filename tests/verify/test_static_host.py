@@ -303,6 +303,11 @@ def test_a_decorator_holds_no_def():
     assert_refused(candidate(module=text), "looks like a def")
 
 
+def test_a_def_is_followed_by_a_space():
+    # Triton's interpreter looks for `def `, and takes the last line where it finds none.
+    assert_refused(candidate(module="@triton.jit\ndef\t_g(v):\n    return v"), "one space")
+
+
 def test_a_decorator_begins_at_its_sign():
     assert_refused(candidate(module="@\\\ntriton.jit\ndef _g(v):\n    return v"), "same line")
 
