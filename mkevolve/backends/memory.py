@@ -252,7 +252,7 @@ class Memory:
         element, odd = divmod(address - near.start, width)
         what = f"element {element}" + (f" and {odd} bytes" if odd else "")
         much = "" if itemsize == width else f" of {itemsize} bytes"
-        message = f"{kind}{much} at {what} of {near.name}, which has {near.size // width} of {width} bytes"
+        message = f"{kind}{much} at {what} of {near.name}, which has {near.size // width} elements"
         return OutOfBoundsError(message, near.name, element)
 
     def damaged(self) -> tuple[str, ...]:
@@ -268,7 +268,7 @@ class Memory:
         """Remember that a launch ran only some of its programs: allocations may be incomplete."""
         self.sampled = True
         for region in self.regions:
-            if region.source is None and region.written is not None and region.written.any():
+            if region.source is None and region.stamp:
                 region.partial = True
 
     def written(self, tensor: torch.Tensor) -> torch.Tensor:

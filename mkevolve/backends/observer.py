@@ -100,6 +100,7 @@ class Observer:
         """Note stores, and accesses to what another program stored: which of them comes first is chance."""
         if kind == "atomic":
             self.synchronised = True
+            region.stamp = self.stamp
             return
         writers = region.signed(at) if region.stamp > self.before and self.race is None else None
         if writers is not None:
