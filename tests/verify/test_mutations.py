@@ -90,8 +90,10 @@ def by_name(stem):
 
 
 def is_located(verdict):
-    """Whether the verdict names a tensor and an index in it, or the line."""
+    """Whether the verdict names a tensor and an index in it, or the line; a whole result where it is that."""
     evidence = verdict.evidence
+    if verdict.status is Status.WRONG_OUTPUT:
+        return "result" in verdict.message
     if verdict.status is Status.WRONG_VALUE:
         return evidence.tensor.startswith("result") and evidence.index is not None and evidence.pattern
     return evidence.line is not None or (evidence.tensor and evidence.index is not None)
