@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import torch
 
+from mkevolve.backends import poison
 from mkevolve.backends.confinement import Measure, Mode, Setup, confine
 from mkevolve.backends.fault import CandidateFault, describe, watch_crashes
 from mkevolve.backends.processes import Limits, apply_limits
@@ -132,6 +133,7 @@ def load_candidate(path: Path) -> ModuleType:
         raise CandidateFault(Status.STATIC_ERROR, f"{path.name} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules["candidate"] = module
+    poison.draw_for(path.read_bytes())
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:

@@ -1,6 +1,7 @@
 """What memory holds that nothing wrote: values that stand out, or values like any other."""
 
 import functools
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _POOL = 1 << 12  # elements
 _INTEGERS = 8
+_seed = 0
 
 
 def spoil(target: Bytes, like: torch.Tensor, pattern: int) -> None:
@@ -23,7 +25,7 @@ def spoil(target: Bytes, like: torch.Tensor, pattern: int) -> None:
 
 
 def unfilled(target: Bytes, like: torch.Tensor, pattern: int) -> None:
-    """Fill a new allocation: in every second pattern with numbers like any other, drawn in this process.
+    """Fill a new allocation: in every second pattern with numbers like any other, see `draw_for`.
 
     A candidate that knows poison by its looks, and does otherwise there, is then wrong.
     """
@@ -31,7 +33,7 @@ def unfilled(target: Bytes, like: torch.Tensor, pattern: int) -> None:
     if kind == "?" or pattern % POISON_PATTERNS == 0:
         spoil(target, like, pattern)
         return
-    words, pool = target.view(f"u{width}"), _plausible(kind, width)
+    words, pool = target.view(f"u{width}"), _plausible(kind, width, _seed)
     whole = words.size - words.size % _POOL
     words[:whole].reshape(-1, _POOL)[:] = pool
     words[whole:] = pool[: words.size - whole]
@@ -47,10 +49,18 @@ def _kind(like: torch.Tensor) -> tuple[str, int]:
     return ("f" if like.dtype.is_floating_point or like.dtype.is_complex else "i"), width
 
 
+def draw_for(source: bytes) -> None:
+    """Draw the numbers for this candidate from now on: the same in every run, and none that a file can know,
+    since they depend on all of it.
+    """
+    global _seed  # of this process, which serves one candidate
+    _seed = int.from_bytes(hashlib.sha256(source).digest()[:8])
+
+
 @functools.cache
-def _plausible(kind: str, width: int) -> npt.NDArray[Any]:
-    """The bits of numbers around 0, small where they are whole; drawn once in a process."""
-    rng = np.random.default_rng()
+def _plausible(kind: str, width: int, seed: int) -> npt.NDArray[Any]:
+    """The bits of numbers around 0, small where they are whole."""
+    rng = np.random.default_rng(seed)
     if kind == "i":
         return np.asarray(rng.integers(0, _INTEGERS, _POOL), dtype=f"u{width}")
     values = rng.standard_normal(_POOL)
