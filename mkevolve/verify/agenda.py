@@ -76,7 +76,8 @@ def agenda(references: References, tier: Tier, rules: Rules = _ALL) -> Agenda:
     if note:
         notes.append(note)
     instances = None if rules.whole else TARGET_INSTANCES[tier]
-    entries.append(Entry(Purpose.TARGET, target, _case(target, instances=instances)))
+    turned = _varied(target, 1, rules).case  # no check variant may be large enough for a race to show
+    entries.append(Entry(Purpose.TARGET, target, replace(turned, instances=instances)))
     if rules.whole:
         drawn = (references.at_target(distribution) for distribution in _AT_TARGET)
         entries += [_value(s) for s in drawn if s is not None]
@@ -151,7 +152,7 @@ def _is_thinned(sample: Sample, tier: Tier) -> bool:
     return sample.distribution in _DRAWN and not whole
 
 
-def completed(plan: Agenda) -> Agenda:
+def completed(plan: Agenda, rules: Rules) -> Agenda:
     """The same agenda with every program instance at the target, where the sampled ones are compared.
 
     Sampled instances show what they wrote and not what they should have written besides.
@@ -160,12 +161,16 @@ def completed(plan: Agenda) -> Agenda:
     if not target.expected or any(e.sample is target and e.case.instances is None for e in plan.entries):
         return plan
     calls = [e for e in plan.entries if e.purpose is not Purpose.NOOP]
-    return replace(plan, entries=(*calls, _value(target), *plan.entries[len(calls) :]))
+    return replace(plan, entries=(*calls, _varied(target, 2, rules), *plan.entries[len(calls) :]))
 
 
-def diagnosis(sample: Sample) -> tuple[Entry, ...]:
+def diagnosis(entry: Entry) -> tuple[Entry, ...]:
     """Two cases that tell a wrong value from a race and from a read of what nothing wrote."""
-    return (_value(sample), Entry(Purpose.POISON, sample, _case(sample, poison=1), same_as=0))
+    plain = replace(entry.case, order=Order.FORWARD, poison=0)
+    return (
+        replace(entry, case=plain),
+        Entry(Purpose.POISON, entry.sample, replace(plain, poison=1), same_as=0),
+    )
 
 
 def _screen(references: References, notes: list[str], rules: Rules) -> Iterator[Entry]:

@@ -140,7 +140,7 @@ class Verifier:
         if not self._rules.whole and plans and len(plans[0].launches) == 1:
             plan = thinned(plan, tier)
         if tier is Tier.ACCEPT and not self._rules.whole and _is_small(references.subgraph, plans):
-            plan = completed(plan)
+            plan = completed(plan, self._rules)
         cases = tuple(e.case for e in plan.entries)
         job = RunJob(source, configuration, cases, DEADLINE[tier], self._rules.unenforced)
         results = self._backend.run(job)
@@ -193,9 +193,11 @@ class Verifier:
         self, verdict: Verdict, entry: Entry, source: str, configuration: Configuration
     ) -> Verdict:
         """Tell a wrong value from a race and from a read of what nothing wrote, by calling again."""
-        if entry.purpose is not Purpose.VALUE or (entry.case.order == "forward" and not entry.case.poison):
+        if entry.purpose not in (Purpose.VALUE, Purpose.TARGET) or (
+            entry.case.order == "forward" and not entry.case.poison
+        ):
             return verdict
-        entries = diagnosis(entry.sample)
+        entries = diagnosis(entry)
         cases = tuple(e.case for e in entries)
         job = RunJob(source, configuration, cases, DEADLINE[Tier.SCREEN], self._rules.unenforced)
         found = Judge(Agenda(entries, ()), verdict.tier, (), self._rules).verdict(self._backend.run(job))
