@@ -340,6 +340,29 @@ def check_torch_modes_left_are_named():
     assert "torch modes" in result.message
 
 
+def check_a_default_device_and_an_inference_mode_left_are_named():
+    def sets_device(x):
+        o = copy(x)
+        torch.set_default_device("meta")
+        return o
+
+    result = call(sets_device, torch.zeros(4))
+    torch.set_default_device(None)
+    assert result.status is Status.STATE_CHANGED, result
+    assert torch.empty(1).device.type == "cpu"
+
+    def infers(x):
+        o = copy(x)
+        guards.append(torch._C._InferenceMode(True))
+        return o
+
+    guards, pid = [], os.fork()  # no later call would find this thread as it was
+    if pid == 0:
+        named = "inference mode" in call(infers, torch.zeros(4)).state_changed
+        os._exit(0 if named else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 def check_replaced_functions_are_named():
     real = torch.empty_like
 
