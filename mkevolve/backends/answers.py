@@ -11,10 +11,12 @@ from mkevolve.data.codec import decode
 from mkevolve.data.verdict import Status
 from mkevolve.interfaces import CaseResult, CompileResult
 
+_FORGED = "malformed"  # candidate code wrote to the pipe: at least the last answer does not count
+
 
 def compiled(outcome: Outcome, limits: Limits) -> CompileResult:
     """The result of a compile job."""
-    for frame in outcome.frames[:1]:
+    for frame in outcome.frames[: outcome.how != _FORGED]:
         try:
             result = decode(CompileResult, frame.header.get("result"))
         except (TypeError, ValueError, KeyError, AttributeError):
@@ -27,7 +29,7 @@ def ran(outcome: Outcome, cases: int, limits: Limits) -> tuple[CaseResult, ...]:
     """The results of a run job of so many cases, up to and including the first that failed."""
     results: list[CaseResult] = []
     try:
-        for frame in outcome.frames[:cases]:
+        for frame in outcome.frames[: cases - (outcome.how == _FORGED)]:
             results.append(child.read_case_frame(frame))
             if results[-1].status is not Status.PASSED:
                 return tuple(results)

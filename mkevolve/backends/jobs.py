@@ -163,7 +163,7 @@ def failure(outcome: Outcome, limits: Limits) -> tuple[Status, str]:
     if outcome.how == "timeout":
         return _late(limits)
     said = {
-        "processes": f"the child started more than {outcome.code} processes",
+        "processes": f"the child started more than {outcome.code} processes, or too many threads",
         "disk": f"the child wrote more than {limits.file / _GIB:.3g} GiB of files",
         "memory": f"the child and what it started took more than {_memory(limits)}",
         "malformed": f"the child's answer cannot be read: {outcome.said}",

@@ -67,11 +67,14 @@ _CREATION = {
 }  # fmt: skip
 _SOCKET, _CLONE, _CLONE3, _KILL, _TGKILL = (41, 198), (56, 220), (435, 435), (62, 129), (234, 131)
 _PRLIMIT, _SETAFFINITY = (302, 261), (203, 122)
+# Having a file or a socket signal another process when data arrive.
+_FCNTL, _IOCTL = (72, 25), (16, 29)
+_SET_OWNER, _SET_OWNER_BY_IOCTL = (8, 15), (0x8901, 0x8902)
 _NEWEST = 462  # the last system call that was looked at
 _NEW_NAMESPACES = 0x7E020080
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-_NUMBER, _ARCH, _ARGUMENT = 0, 4, 16  # offsets in what a filter sees
+_NUMBER, _ARCH, _ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in what a filter sees
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _KILL_PROCESS, _ALLOW, _FAIL = 0x80000000, 0x7FFF0000, 0x00050000
 _DENIED, _UNKNOWN = _FAIL | errno.EPERM, _FAIL | errno.ENOSYS
@@ -118,7 +121,16 @@ def code(allowed: Allowed) -> bytes:
         number = numbers[column]
         if number is not None:
             code += _step(_EQUAL, number, 0, 1) + _step(_RETURN, _DENIED)
+    code += _refused(_FCNTL[column], _SET_OWNER) + _refused(_IOCTL[column], _SET_OWNER_BY_IOCTL)
     return code + _socket(_SOCKET[column], allowed) + _clone(_CLONE[column], allowed)
+
+
+def _refused(number: int, values: tuple[int, ...]) -> bytes:
+    """A call that takes any second argument but these."""
+    body = _step(_LOAD, _SECOND_ARGUMENT)
+    body += b"".join(_step(_EQUAL, value, len(values) - i, 0) for i, value in enumerate(values))
+    body += _step(_RETURN, _ALLOW) + _step(_RETURN, _DENIED)
+    return _step(_EQUAL, number, 0, len(body) // 8) + body
 
 
 def _socket(number: int, allowed: Allowed) -> bytes:

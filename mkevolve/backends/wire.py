@@ -44,9 +44,12 @@ class FrameWriter:
         self._fd = fd
         self._seal = os.urandom(_SEAL)
         self._count = 0
+        self._owner = os.getpid()
 
     def write(self, frame: Frame) -> None:
-        """Write one frame; blocks while the pipe is full."""
+        """Write one frame; blocks while the pipe is full. Ends a copy of the process, which none asked."""
+        if os.getpid() != self._owner:
+            os._exit(1)
         header = json.dumps(frame.header).encode()
         prefix = _PREFIX.pack(self._seal, self._count, len(header), len(frame.payload))
         self._count += 1

@@ -27,10 +27,12 @@ from mkevolve.backends.processes import (
     end_descendants,
     own_memory,
     processor_seconds,
+    threads_of,
 )
 from mkevolve.backends.scratch import remove
 
 _TICK = 0.05  # seconds between two looks at the number of processes
+_THREADS = 8  # that a process may have on average
 _MESSAGE = 1 << 16
 _FIRST_TO_KILL = "500"  # where memory is short, rather than our caller
 
@@ -192,7 +194,7 @@ def _excess(job: _Job, until: float) -> _End | None:
         return _End("timeout")
     if not limits.wall_clock and processor_seconds(alive) > limits.deadline:
         return _End("timeout")
-    if len(alive) > limits.processes:
+    if len(alive) > limits.processes or threads_of(alive) > _THREADS * limits.processes:
         return _End("processes", limits.processes)
     if bytes_below(job.folder) + bytes_unseen(alive) > limits.file:
         return _End("disk")

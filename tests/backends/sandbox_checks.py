@@ -122,6 +122,7 @@ RUN = {
                          "user namespace|process and mount namespaces|network namespace|Landlock|seccomp"),
     "new_namespace": Check("call('unshare', 0x10000000)", KERNEL),
     "mount": Check("call('mount', b'none', b'/', None, 0x44000, None)", KERNEL),
+    "signal_by_file": Check("import fcntl; fcntl.fcntl(1, fcntl.F_SETOWN, 1)", KERNEL),
     "keyring": Check("call('syscall', 250 if os.uname().machine == 'x86_64' else 219, 0, -3, 1)", KERNEL),
     "bpf": Check("call('syscall', 321 if os.uname().machine == 'x86_64' else 280, 0, 0, 0)", KERNEL),
     "io_uring": Check("call('syscall', 425, 1, ctypes.create_string_buffer(120))", KERNEL),

@@ -146,12 +146,20 @@ def test_a_candidate_that_forks_while_it_compiles_leaves_no_orphan(backend):
     assert processes_of(backend) == before
 
 
+def test_a_bomb_of_threads_costs_one_child(backend):
+    start = "threading.Thread(target=time.sleep, args=(60,)).start()"
+    status, message = compiled(backend, f"{GOOD}threading.stack_size(1 << 15)\nwhile True: {start}\n")
+    assert status is Status.RUNTIME_ERROR
+    assert "thread" in message  # counted by the kernel, or by the zygote where root runs it
+    assert compiled(backend, GOOD)[0] is Status.PASSED
+
+
 def test_a_fork_bomb_while_compiling_costs_one_child(backend):
     assert compiled(backend, GOOD)[0] is Status.PASSED
     before = processes_of(backend)
     status, message = compiled(backend, GOOD + BOMB)
     assert status is Status.RUNTIME_ERROR
-    assert "processes" in message or "BlockingIOError" in message
+    assert "processes" in message or "BlockingIOError" in message, message
     assert processes_of(backend) == before
     assert compiled(backend, GOOD)[0] is Status.PASSED
 

@@ -134,6 +134,19 @@ def test_crashes_are_results(backend, lines, words):
     assert works(backend)
 
 
+def test_garbage_after_the_answer_takes_it_back(backend):
+    end = "os._exit = lambda code, end=os._exit: (os.write(3, b'y' * 64), end(code))"
+    (result,) = run(backend, bad(end))
+    assert result.status is Status.RUNTIME_ERROR
+    assert "cannot be read" in result.message
+
+
+def test_a_forked_copy_of_a_child_answers_nothing(open_backend):
+    (result,) = run(open_backend, bad("os.fork()"))
+    assert result.status is Status.PASSED, result.message
+    assert works(open_backend)
+
+
 def test_a_memory_hog_is_stopped_at_its_limit(small):
     (result,) = run(small, bad("keep = []", "while True: keep.append(bytes(1 << 26))"))
     assert result.status is Status.RUNTIME_ERROR
