@@ -28,6 +28,7 @@ VERIFIER = "2"
 DEADLINE = {Tier.SCREEN: 60.0, Tier.ACCEPT: 300.0}  # seconds for all cases of a candidate
 _LINE = re.compile(r"(?:with launches disabled: )?line (\d+)\b")
 _PROGRAMS = 256
+_TENSOR = re.compile(r"\b(result \d+|(?<=parameter )p\d+|(?<=input )[xq]\d+)\b")
 COMPILE_DEADLINE = 10.0  # seconds a variant
 _COMPILES = {Status.STATIC_ERROR: Gate.DISPATCH, Status.WRONG_OUTPUT: Gate.OUTPUT}  # by what a child says
 _PLANS = {
@@ -91,16 +92,20 @@ class Verifier:
         return replace(finding, verdict=verdict, seconds=time.perf_counter() - start)
 
     def _noted(self, verdict: Verdict, source: str) -> Verdict:
-        """The verdict with the line that it names as a number, and what was not checked or enforced here."""
+        """The verdict with the line and tensor that its message names, and what was not enforced here."""
         notes = list(verdict.notes)
         if not self._rules.whole:
             notes += nan_notes(source)
         missing = self._backend.protection.missing
         if missing:
             notes.append(f"sandbox: not enforced here: {', '.join(missing)}")
-        named = _LINE.match(verdict.message)
-        line = int(named[1]) if named and verdict.evidence.line is None else verdict.evidence.line
-        return replace(verdict, notes=tuple(notes), evidence=replace(verdict.evidence, line=line))
+        line, tensor = verdict.evidence.line, verdict.evidence.tensor
+        if line is None and (named := _LINE.match(verdict.message)):
+            line = int(named[1])
+        if not tensor and (named := _TENSOR.search(verdict.message)):
+            tensor = named[1]
+        evidence = replace(verdict.evidence, line=line, tensor=tensor)
+        return replace(verdict, notes=tuple(notes), evidence=evidence)
 
     def _steps(
         self,

@@ -1,6 +1,6 @@
 """Measures the figures of the main job on this machine: `python -m tests.bench.figures [NAME ...]`.
 
-Names: main, models, graph, file, screen (default: all). Prints one line a figure; runs take minutes.
+Names: main, models, graph, file, screen, agreement (default: all). Prints one line a figure; takes minutes.
 """
 
 import json
@@ -150,7 +150,32 @@ def screen() -> Iterator[str]:
     yield from figures()
 
 
-FIGURES = {"main": main_job, "models": models, "graph": graph, "file": file, "screen": screen}
+def agreement() -> Iterator[str]:
+    """Ten runs over the whole corpus, two at a time, each with a hash seed of its own."""
+    script = HERE.parent / "verify" / "all_verdicts.py"
+    found = []
+    for first in range(0, 10, 2):
+        pair = [
+            subprocess.Popen(
+                [sys.executable, script],
+                env={**os.environ, "PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": str(1 + seed % 2)},
+                stdout=subprocess.PIPE,
+            )
+            for seed in (first, first + 1)
+        ]
+        found += [json.loads(child.communicate()[0]) for child in pair]
+    differ = [name for name in found[0] if any(other[name] != found[0][name] for other in found)]
+    yield f"{len(found[0])} verdicts, {len(found)} runs: {', '.join(differ) or 'all fields agree'}"
+
+
+FIGURES = {
+    "main": main_job,
+    "models": models,
+    "graph": graph,
+    "file": file,
+    "screen": screen,
+    "agreement": agreement,
+}
 
 
 def main() -> None:
