@@ -27,3 +27,10 @@ def test_a_changed_constant_is_another_version() -> None:
     chip = load_chip("h200")
     assert version_on(chip) == version_on(chip, replace(DEFAULT))
     assert version_on(chip) != version_on(chip, replace(DEFAULT, norm=DEFAULT.norm + 0.1))
+
+
+def test_records_under_other_rules_are_of_another_environment() -> None:
+    chip = load_chip("h200")
+    loose = environment(chip, Precision.IEEE, deterministic=False)
+    assert loose.id != environment(chip, Precision.IEEE).id
+    assert "deterministic=false" in loose.verifier
