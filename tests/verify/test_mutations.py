@@ -70,7 +70,7 @@ TELLING = [
     ("block_scaled_matmul", "*->+: s = tl.load(s_ptr + k + N + offs_n, mask=n_mask, other=0.0)", WRONG),
     ("block_scaled_matmul", "<-><=: n_mask = offs_n <= N", OUTSIDE),
 ]
-PART = 50  # mutants of one slow test
+PART = 25  # mutants of one slow test
 PARTS = [
     pytest.param(stem, start, id=f"{stem}-{start}")
     for stem, path in PATHS.items()
