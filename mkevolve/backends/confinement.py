@@ -10,6 +10,7 @@ dynamic loader starts any file that can be read).
 """
 
 import os
+import pwd
 import sys
 import sysconfig
 import tempfile
@@ -151,4 +152,8 @@ def _gpu(mode: Mode) -> tuple[str, ...]:
 
 def _holds_home(path: str) -> bool:
     """Whether showing a folder would show somebody's home: what a search path names by mistake."""
-    return Path.home().is_relative_to(os.path.realpath(path))
+    try:
+        home = pwd.getpwuid(os.geteuid()).pw_dir  # $HOME is the scratch folder in a zygote
+    except KeyError:
+        home = "/"
+    return Path(home).resolve().is_relative_to(os.path.realpath(path))

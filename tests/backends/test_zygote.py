@@ -239,6 +239,7 @@ def test_a_fork_bomb_costs_one_child(open_backend):
     assert works(open_backend)
 
 
+@pytest.mark.slow
 def test_too_many_bytes_in_files_cost_one_child(open_backend):
     lines = ("for i in range(40): open(f'f{i}', 'wb').write(bytes(1 << 26))", "time.sleep(60)")
     (result,) = run(open_backend, bad(*lines), deadline=30)
