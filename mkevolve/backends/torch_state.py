@@ -31,20 +31,24 @@ def _autocast() -> tuple[object, ...]:
     return (*modes, torch.is_autocast_cache_enabled())
 
 
+_FLAGS = (
+    *("_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic", "_get_cudnn_allow_tf32"),
+    *("_get_cublas_allow_tf32", "_get_cublas_allow_fp16_reduced_precision_reduction"),
+    *("_get_cublas_allow_bf16_reduced_precision_reduction", "_get_mkldnn_enabled"),
+    *("_get_flash_sdp_enabled", "_get_mem_efficient_sdp_enabled", "_get_math_sdp_enabled"),
+)
+
+
 def _backend_flags() -> tuple[object, ...]:
-    cudnn = ("enabled", "benchmark", "deterministic", "allow_tf32")
-    matmul = ("allow_tf32", "fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction")
-    return (
-        *(getattr(torch._C, f"_get_cudnn_{name}")() for name in cudnn),
-        torch._C._get_cublas_allow_tf32(),
-        torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
-        torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
-        torch._C._get_mkldnn_enabled(),
-        torch._C._get_flash_sdp_enabled(),
-        torch._C._get_mem_efficient_sdp_enabled(),
-        torch._C._get_math_sdp_enabled(),
-        len(matmul),
-    )
+    return tuple(map(_flag, _FLAGS))
+
+
+def _flag(name: str) -> object:
+    """One flag, or what torch says where older and newer flags contradict each other or there is none."""
+    try:
+        return getattr(torch._C, name)()
+    except (AttributeError, RuntimeError) as error:
+        return str(error)
 
 
 def _deterministic() -> tuple[object, ...]:
@@ -148,7 +152,7 @@ class Snapshot:
         """Return the names of what differs now, and set back what later calls would feel."""
         changed = []
         for name, value in self.values:
-            if _READERS[name]() != value:
+            if _read(name) != value:
                 changed.append(name)
                 if name in _WRITERS:
                     _WRITERS[name](value)
@@ -172,4 +176,12 @@ def leave_modes(functions: int, dispatch: int) -> bool:
 
 def snapshot(names: Iterable[str] = tuple(_READERS)) -> Snapshot:
     """Read the state."""
-    return Snapshot(tuple((name, _READERS[name]()) for name in names))
+    return Snapshot(tuple((name, _read(name)) for name in names))
+
+
+def _read(name: str) -> object:
+    """Some state, or why it cannot be read any more: a candidate may have removed the working folder."""
+    try:
+        return _READERS[name]()
+    except (OSError, RuntimeError) as error:
+        return str(error)

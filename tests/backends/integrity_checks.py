@@ -363,6 +363,18 @@ def check_a_default_device_and_an_inference_mode_left_are_named():
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def check_a_flag_that_contradicts_another_is_named():
+    def run(x):
+        o = copy(x)
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        return o
+
+    result = call(run, torch.zeros(4))
+    torch.backends.cuda.matmul.fp32_precision = "none"
+    assert set(result.state_changed) & {"backend flags", "float32 matmul precision"}, result
+    assert call(copy, torch.zeros(4)).state_changed == ()
+
+
 def check_replaced_functions_are_named():
     real = torch.empty_like
 
