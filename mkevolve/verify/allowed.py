@@ -53,8 +53,7 @@ CONSUMES = words("tuple list sum min max any all sorted prod")  # read a generat
 RAISES = words("ValueError NotImplementedError AssertionError RuntimeError TypeError")
 PLAIN_CALLS = words(
     """
-    triton.cdiv triton.next_power_of_2 torch.Size torch.finfo torch.iinfo torch.promote_types
-    torch.broadcast_shapes
+    triton.cdiv triton.next_power_of_2 torch.Size torch.finfo torch.iinfo
     """
 )
 TORCH_TYPES = words("torch.Tensor torch.Size torch.dtype torch.device")
