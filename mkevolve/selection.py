@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from mkevolve.data.composition import Composition, SlotChoice
 from mkevolve.data.decomposition import Decomposition, Slot, Subgraph
+from mkevolve.data.graph import Ref
 from mkevolve.data.verification import Subject
 from mkevolve.errors import CaptureError, ConfigError
 from mkevolve.overrides import nearest
@@ -100,6 +101,10 @@ def subject_of(session: Session, named: Named) -> Subject:
     slots = [s for s in named.slots if s.subgraph == named.subgraph.id]
     slots.sort(key=lambda s: named.choice is None or s.name != named.choice.slot.name)
 
+    returned = facts.graph.outputs
+    changed = ((returned[m.output], m.target) for m in session.captured.mutations)
+    renewed = {r.name: f"new value of {target}" for r, target in changed if isinstance(r, Ref)}
+
     def origin(value: str) -> str:
         given = facts.inputs.get(facts.root[value])
         name = given.target or given.name if given is not None else value
@@ -109,5 +114,5 @@ def subject_of(session: Session, named: Named) -> Subject:
         subgraph=named.subgraph,
         slots=tuple(s.name for s in slots),
         inputs=tuple(origin(v) for v in slots[0].inputs),
-        outputs=slots[0].outputs,
+        outputs=tuple(renewed.get(v, v) for v in slots[0].outputs),
     )
