@@ -98,6 +98,8 @@ _PREPARE_METHODS = words("float half bfloat16 double int long short bool type ne
 
 def cure(name: str) -> str:
     """What to do instead of using an attribute or function."""
+    if name.endswith("device.type"):
+        name = "is_cuda"
     for part in reversed(name.split(".")):
         for names, text in _CURES:
             if part in names:

@@ -17,7 +17,6 @@ from mkevolve.verify.allowed import (
     TYPES,
     VIEW_FUNCTIONS,
     VIEW_LIKE,
-    cure,
     prepare_function,
 )
 from mkevolve.verify.kinds import VALUE, Kind, Many, Scope, Shape, bind, element, holds, join, only
@@ -129,7 +128,7 @@ class Calls:
         if self._in.prepare and prepare_function(dotted):
             self._values(kinds, node, scope, tensors=True)
             return Kind.TENSOR
-        raise Violation(node, f"{dotted} in {scope.name}: {CURE}; {cure(dotted)}")
+        raise self._in.refused(node, dotted, scope)
 
     def _allocation_keywords(self, node: ast.Call, scope: Scope) -> None:
         for keyword in node.keywords:

@@ -85,6 +85,14 @@ class Expressions:
         if name in self.source.imports or name in self.source.jits or name in self.source.hosts:
             raise Violation(node, f"{where} gives the name {name} another meaning: rename it")
 
+    def refused(self, node: ast.AST, name: str, scope: Scope) -> Violation:
+        """What to say of an attribute or function that is not allowed."""
+        if self.prepare:
+            return Violation(
+                node, f"{name} in {scope.name}: it may use torch's own operators, and nothing random"
+            )
+        return Violation(node, f"{name} in {scope.name}: {CURE}; {cure(name)}")
+
     def test(self, node: ast.expr, scope: Scope) -> None:
         """Refuse a condition that reads a tensor, except in `prepare`."""
         kind = self.kind(node, scope)
@@ -242,7 +250,7 @@ class Expressions:
             return Kind.PLAIN
         if dotted in TORCH_TYPES:
             return Kind.TYPE
-        raise Violation(node, f"{dotted} in {scope.name}: {CURE}; {cure(dotted)}")
+        raise self.refused(node, dotted, scope)
 
     def attribute(self, node: ast.Attribute, scope: Scope) -> Shape:
         """The kind of an attribute that is not called."""
@@ -258,7 +266,9 @@ class Expressions:
                 return Kind.PLAIN
             if name in VIEWS or name in METHOD_ALLOCATIONS or (self.prepare and prepare_method(name)):
                 return Kind.TENSOR
-        raise Violation(node, f".{name} in {scope.name}: {CURE}; {cure(name)}")
+        if only(kind, Kind.PLAIN) and name == "type":
+            name = "device.type"
+        raise self.refused(node, f".{name}", scope)
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Shape:
         value = self.kind(node.value, scope)

@@ -228,6 +228,7 @@ STATE = {
     "grid function hides": ("def _f(meta): return 1", "another meaning"),
     "typing as value": ("n = torch.Tensor.shape", "torch.Tensor.shape"),
     "is cuda": ("assert x.is_cuda", "also called on meta and CPU"),
+    "device kind": ('assert x.device.type == "cuda"', "also called on meta and CPU"),
     "device name": ('t = torch.empty(3, device="cuda")', "device=x.device"),
     "main block": ('n = __name__ == "__main__"', "drop the main block"),
     "class in run": ("class A: pass", "class"),
