@@ -1,7 +1,7 @@
 """max_and_index: both results lie in one allocation, so that a write to one can reach the other.
 
 Expected: wrong_output at output
-Gates: output, value
+Gates: output, value, order
 """
 
 import torch

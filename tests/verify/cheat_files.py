@@ -42,7 +42,7 @@ SAYS: dict[Gate, tuple[Step, frozenset[Status]]] = {
     Gate.ORDER: (Step.INTEGRITY, frozenset({Status.RACE, Status.NONDETERMINISTIC, Status.TIMEOUT})),
     Gate.POISON: (Step.INTEGRITY, frozenset({Status.NONDETERMINISTIC})),
     Gate.NOOP: (Step.INTEGRITY, frozenset({Status.NO_EFFECT})),
-    Gate.SANDBOX: (Step.NUMERIC, frozenset({Status.RUNTIME_ERROR})),
+    Gate.SANDBOX: (Step.NUMERIC, frozenset({Status.RUNTIME_ERROR, Status.COMPILE_ERROR})),
 }  # fmt: skip
 
 

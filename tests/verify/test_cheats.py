@@ -71,8 +71,8 @@ def test_each_gate_stops_it_alone(cheat, gate, verdict):
 @pytest.mark.slow
 @pytest.mark.parametrize("cheat", HERE, ids=ids)
 def test_ten_runs_agree(cheat, verdict):
-    first = verdict(cheat)
-    assert all(verdict(cheat) == first for _ in range(9))
+    found = [verdict(cheat) for _ in range(10)]
+    assert len({(v.status, v.step, v.evidence.variant, v.evidence.line) for v in found}) == 1, found
 
 
 def test_the_default_of_a_candidate_does_not_vouch_for_its_configurations(trials, verdict):
