@@ -182,7 +182,7 @@ def _interpret(fn: Any, values: dict[str, Any], grid: tuple[int, ...], call: Cal
         call.memory.mark_partial()
     call.traffic.append(counter.result())
     race = observer.race
-    if race is not None and not observer.synchronised and Gate.ORDER not in call.off:
+    if race is not None and Gate.ORDER not in call.off:
         second, first = (_place(order[s - observer.before - 1], grid) for s in (race.second, race.first))
         index, name, line = race.region.index(race.byte), race.region.name, race.line(fn.__code__.co_filename)
         does = "reads" if race.kind == "load" else "stores another value to"

@@ -51,7 +51,8 @@ class Observer:
         self.tainted = False  # this program read what an unsampled program should have written
         self.before = 0  # stamps up to here are of earlier launches
         self.stamp = 0  # of this program
-        self.synchronised = False  # by an atomic operation: other programs' stores may be awaited
+        self.acquired = 0  # the last program with an atomic operation: it may have waited for others
+        self.released: set[int] = set()  # programs with an atomic operation after their last store
         self.race: Race | None = None  # the first access to what another program of this launch stored
         self._overlaps: list[tuple[Region, Places, Data, Data]] = []  # of a store that is about to happen
 
@@ -99,12 +100,14 @@ class Observer:
     def _order(self, kind: str, region: Region, at: Places, itemsize: int) -> None:
         """Note stores, and accesses to what another program stored: which of them comes first is chance."""
         if kind == "atomic":
-            self.synchronised = True
-            region.stamp = self.stamp
+            self.acquired = region.stamp = self.stamp
+            self.released.add(self.stamp)
             return
         writers = region.signed(at) if region.stamp > self.before and self.race is None else None
         if writers is not None:
             others = np.flatnonzero((writers > self.before) & (writers != self.stamp))
+            if others.size and self.acquired == self.stamp:
+                others = others[~np.isin(writers[others], list(self.released))]
             if others.size and kind == "load":
                 self._race(kind, region, int(at[others[0]]), int(writers[others[0]]))
             elif others.size:
@@ -112,6 +115,7 @@ class Observer:
                 self._overlaps.append((region, held, region.data[held], writers[others]))
         if kind == "store":
             region.sign(at, self.stamp)
+            self.released.discard(self.stamp)
 
     def stored(self) -> None:
         """A store happened: one that changes what another program stored is a race, the same value none."""

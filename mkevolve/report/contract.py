@@ -12,7 +12,8 @@ _RULES = """\
 rules
   run may allocate (empty*, zeros, full, new_*), take views and launch Triton kernels; nothing else.
   Its keywords are the names in TUNABLES. It returns the results, with the shapes, dtypes and strides above,
-  as a tensor or a flat tuple, in that order. No result shares memory with an input or with another result. No input is written.
+  as a tensor or a flat tuple, in that order. No result shares memory with an input or with another result.
+  No input is written.
   prepare is optional: once per weight load it may make of the parameters what run then gets in their place,
   with any torch op. The file must be right at every variant."""
 

@@ -521,17 +521,19 @@ def check_strays_can_be_let_go():
 
 
 @triton.jit
-def _pass_on(x, o, n, LOCK: tl.constexpr):
+def _pass_on(x, o, n, FIRST: tl.constexpr, LAST: tl.constexpr):
     p = tl.program_id(0)
-    if LOCK:
+    if FIRST:
         tl.atomic_add(o + n, 1.0)
     before = tl.load(o + (p - 1), mask=p > 0, other=0.0)
     tl.store(o + p, before + tl.load(x + p))
+    if LAST:
+        tl.atomic_add(o + n, 1.0)
 
 
-def passing_on(x, lock=False):
+def passing_on(x, first=False, last=False):
     o = x.new_zeros(x.numel() + 1)
-    _pass_on[(x.numel(),)](x, o, x.numel(), LOCK=lock)
+    _pass_on[(x.numel(),)](x, o, x.numel(), FIRST=first, LAST=last)
     return o
 
 
@@ -542,9 +544,10 @@ def check_a_load_of_what_another_program_stores_is_a_race():
     assert result.message.startswith(
         f"line {line}: they race: program (1, 0, 0) reads t0 at [0], which program (0,"
     )
-    assert (
-        call(lambda x: passing_on(x, True), torch.ones(5)).status is Status.PASSED
-    )  # it may wait for the others
+    # one that waits may read what another stored before it told so; an atomic on one side only is no order
+    assert call(lambda x: passing_on(x, True, True), torch.ones(5)).status is Status.PASSED
+    for one in ((True, False), (False, True)):
+        assert call(lambda x, one=one: passing_on(x, *one), torch.ones(5)).status is Status.RACE, one
     assert call(passing_on, torch.ones(5), off=frozenset({Gate.ORDER})).status is Status.PASSED
     assert call(passing_on, torch.ones(1)).status is Status.PASSED
 
