@@ -202,7 +202,12 @@ def _row(evaluator: Evaluator, trial: Trial, chip: Chip) -> ChipRow:
     if compiled.status is not Status.PASSED:
         return ChipRow(chip.name, compiled.status, compiled.message)
     refused = judge_plans(
-        compiled.plans, evaluator.subgraph, evaluator.precision, trial.candidate.source, trial.tier
+        compiled.plans,
+        evaluator.subgraph,
+        evaluator.precision,
+        trial.candidate.source,
+        trial.tier,
+        evaluator.deterministic,
     )
     status, message = (refused.status, refused.message) if refused else (Status.PASSED, "")
     used = [launch.resources for plan in compiled.plans for launch in plan.launches]

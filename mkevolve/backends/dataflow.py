@@ -31,7 +31,9 @@ def find_casts(functions: list[Op], places: Places) -> tuple[Cast, ...]:
 
 
 def find_sums(functions: list[Op], places: Places) -> tuple[Sum, ...]:
-    """Sums over many values that are kept in a float of less than 32 bits, once a line."""
+    """Sums over many values that are kept in a float of less than 32 bits, and float atomics of any width,
+    once a line.
+    """
     found: dict[Sum, None] = {}
     for op in _all(functions):
         if op.name in ("tt.reduce", "tt.scan"):
@@ -41,8 +43,7 @@ def find_sums(functions: list[Op], places: Places) -> tuple[Sum, ...]:
                 found[Sum(what, DTYPES[min(kinds)], places.line(op.location))] = None
         elif op.name == "tt.atomic_rmw" and op.text.startswith("fadd"):
             kind = element_type(op.result_type)
-            if kind in _NARROW:
-                found[Sum("atomic addition", DTYPES[kind], places.line(op.location))] = None
+            found[Sum("atomic addition", DTYPES[kind], places.line(op.location))] = None
     for function in functions:
         flow = _Flow()
         flow.region(function.regions[0] if function.regions else [], dict.fromkeys(_names(function), -1))

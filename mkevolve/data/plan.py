@@ -52,8 +52,8 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum over many values that is kept in less than 32 bits; `what` is loop, reduction, scan or atomic
-    addition.
+    """A sum over many values whose kind matters; `what` is loop, reduction or scan, where it is kept in less
+    than 32 bits, or an atomic addition of floats, whose order is chance.
     """
 
     what: str

@@ -10,11 +10,25 @@ from mkevolve.verify.precision import precision_fault
 from mkevolve.verify.reader import parse
 from mkevolve.verify.source import Violation
 
+_ATOMICS = (
+    "floats are added atomically, and the order of programs decides the last bits: store partial sums and add"
+    " them in a second launch, or say deterministic=false"
+)
+
 
 def judge_plans(
-    plans: tuple[LaunchPlan, ...], subgraph: Subgraph, precision: Precision, source: str, tier: Tier
+    plans: tuple[LaunchPlan, ...],
+    subgraph: Subgraph,
+    precision: Precision,
+    source: str,
+    tier: Tier,
+    deterministic: bool = True,
 ) -> Verdict | None:
-    """Return the verdict on plans that break the contract or the precision policy; None where none does."""
+    """Return the verdict on plans that break the contract or the precision policy; None where none does.
+
+    `deterministic` refuses float atomics: a device may add in one order for a thousand calls, and in another
+    in the next.
+    """
     try:
         undecided = open_dots(parse(source))
     except Violation:  # the rules of the source are not applied
@@ -35,6 +49,9 @@ def judge_plans(
         if not plan.launches and any(s.numel for s in specs):
             message = "run launches no kernel"
             return Verdict(Status.NO_EFFECT, Step.COMPILE, tier, message, Evidence(plan.variant))
+        atomic = [s for launch in plan.launches for s in launch.sums if s.what == "atomic addition"]
+        if atomic and deterministic:
+            return _refusal(Status.NONDETERMINISTIC, tier, plan, atomic[0].line, _ATOMICS)
     return None
 
 

@@ -24,7 +24,7 @@ from mkevolve.verify.references import SMALL_FLOPS, References
 from mkevolve.verify.static import check, nan_notes, tunables
 from mkevolve.verify.work import flops
 
-VERIFIER = "2"
+VERIFIER = "3"
 DEADLINE = {Tier.SCREEN: 60.0, Tier.ACCEPT: 300.0}  # seconds for all cases of a candidate
 _LINE = re.compile(r"(?:with launches disabled: )?line (\d+)\b")
 _PROGRAMS = 256
@@ -36,6 +36,7 @@ _PLANS = {
     Status.WRONG_OUTPUT: Gate.OUTPUT,
     Status.NO_EFFECT: Gate.NOOP,
     Status.OUT_OF_BOUNDS: Gate.BOUNDS,
+    Status.NONDETERMINISTIC: Gate.ORDER,
 }
 
 
@@ -128,7 +129,9 @@ class Verifier:
         if compiled.status is not Status.PASSED and on(_COMPILES.get(compiled.status, Gate.COMPILE)):
             step = Step.STATIC if compiled.status is Status.STATIC_ERROR else Step.COMPILE
             return Finding(Verdict(compiled.status, step, tier, compiled.message))
-        refused = judge_plans(compiled.plans, subgraph, self._precision, source, tier)
+        refused = judge_plans(
+            compiled.plans, subgraph, self._precision, source, tier, self._rules.deterministic
+        )
         if refused is not None and on(_PLANS[refused.status]):
             return Finding(refused, compiled.plans)
         return self._run(references, source, configuration, tier, compiled.plans)

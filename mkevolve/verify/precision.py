@@ -58,7 +58,7 @@ class _Floor:
             fault = self._dot(dot)
             if fault:
                 return dot.line, fault
-        for total in launch.sums:
+        for total in (s for s in launch.sums if s.dtype not in _WIDE):
             return total.line, f"a {total.what} is kept in {total.dtype}; float32 is the least: cast first"
         for cast in launch.casts:
             bits = _bits(cast.result)

@@ -127,6 +127,14 @@ def test_every_sum_in_half_is_found(backend):
     assert {s.dtype for s in found.sums} == {"float16"}
 
 
+def test_float_atomics_of_any_width_are_named(backend):
+    body = "tl.atomic_add(x + i, tl.max(u, 1))\ntl.atomic_max(x + i, tl.max(u, 1))"
+    found, line = launch(backend, body, "float32")
+    assert [(s.what, s.dtype, s.line) for s in found.sums] == [
+        ("atomic addition", "float32", line("atomic_add"))
+    ]
+
+
 def test_what_is_no_sum_in_half(backend):
     assert launch(backend, NO_SUM)[0].sums == ()
     assert launch(backend, "for k in range(K):\n    v += u * tl.sum(v, 1)[:, None]", "float32")[0].sums == ()

@@ -1,8 +1,7 @@
 """linear_gelu: split-K by float atomics, whose order changes the last bits.
 
 Expected: nondeterministic at order
-Gates: value, order
-Tier: accept
+Gates: order
 """
 
 import torch

@@ -139,3 +139,16 @@ def test_an_offset_that_wraps_is_out_of_bounds():
     assert (verdict.status, verdict.evidence.line) == (Status.OUT_OF_BOUNDS, 12)
     assert verdict.message.startswith("line 12: kernel f reaches x by an offset of 32 bits")
     assert "tl.int64" in verdict.message
+
+
+def test_float_atomics_are_refused_unless_they_may_differ():
+    found = plan(sums=(Sum("atomic addition", "float32", 9),))
+    verdict = judged(found, ALL)
+    assert (verdict.status, verdict.evidence.line) == (Status.NONDETERMINISTIC, 9)
+    assert "second launch" in verdict.message
+    assert judge_plans((found,), ALL, Precision.IEEE, candidate(), Tier.SCREEN, False) is None
+    narrow = plan(sums=(Sum("atomic addition", "float16", 9),))
+    assert (
+        judge_plans((narrow,), ALL, Precision.IEEE, candidate(), Tier.SCREEN, False).status
+        is Status.PRECISION_ERROR
+    )
