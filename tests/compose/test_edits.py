@@ -136,8 +136,11 @@ def whole(path, monkeypatch):
 
         def __call__(self):
             edits = edits_of(path, "sample", captured, keep=True)
+            session = SimpleNamespace(
+                backends=lambda: InterpreterBackend
+            )  # starts nothing: `check` stands in
             exploration = SimpleNamespace(
-                session=None, slots={old.decomposition.id: slots}, subgraphs={s.subgraph: s for s in slots}
+                session=session, slots={old.decomposition.id: slots}, subgraphs={s.subgraph: s for s in slots}
             )
             return pipeline._checked_filling(exploration, old.decomposition, edits), edits, slots
 
