@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from mkevolve import exploration as exploring
 from mkevolve import pipeline
+from mkevolve.backends.cpu import InterpreterBackend
 from mkevolve.compose.recapture import recapture
 from mkevolve.composition_file import Written, edited, read, rewrite, text_sha256, unchecked, write
 from mkevolve.data.composition import SlotChoice
