@@ -11,10 +11,11 @@ from mkevolve.data.candidate import Candidate, Configuration
 from mkevolve.data.chip import Chip
 from mkevolve.data.decomposition import Subgraph
 from mkevolve.data.gates import Gate
-from mkevolve.data.graph import TensorSpec
+from mkevolve.data.graph import Graph, TensorSpec
 from mkevolve.data.measurement import Evaluation, Traffic
 from mkevolve.data.model import Precision
-from mkevolve.data.plan import LaunchPlan
+from mkevolve.data.plan import Binary, LaunchPlan
+from mkevolve.data.timing import Device, Rates, Timing
 from mkevolve.data.verdict import Status
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class CaseResult:
     all) marks the elements that were stored, where only some instances ran. `inputs_changed` names inputs
     whose bytes differ after the call (`x0`, `q1`); `state_changed` names global torch state.
     `activities` is what ran on a device, by name: launches, or where profiled all that the device did.
+    `prepared` (CPU tensors) and `host_us`, the host's time for a call that waits for nothing, are there where
+    the job asked for them.
     """
 
     status: Status
@@ -113,27 +116,37 @@ class CaseResult:
     activities: tuple[Activity, ...] = ()
     tensor: str = ""
     index: tuple[int, ...] = ()
+    prepared: "tuple[torch.Tensor, ...]" = ()
+    host_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CompileJob:
-    """Record and compile one configuration for each of `variants` (name, activation specs, param specs)."""
+    """Record and compile one configuration for each of `variants` (name, activation specs, param specs).
+
+    With `keep` the result holds what the kernels can be loaded from again.
+    """
 
     source: str
     configuration: Configuration
     variants: tuple[tuple[str, tuple[TensorSpec, ...], tuple[TensorSpec, ...]], ...]
     chip: Chip
     deadline: float = 10.0  # seconds
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """Plans, one a variant; or a status with the compiler's or candidate's message."""
+    """Plans, one a variant; or a status with the compiler's or candidate's message.
+
+    `binaries` are those that the launches of all plans name, each once.
+    """
 
     status: Status
     message: str = ""
     plans: tuple[LaunchPlan, ...] = ()
     seconds: float = 0.0
+    binaries: tuple[Binary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +159,59 @@ class RunJob:
     deadline: float = 60.0  # seconds for the whole job
     off: frozenset[Gate] = frozenset()  # gates that the child does not enforce
     profile: bool = False  # on a device: time every kernel that runs, with nothing of ours around the call
+    keep_prepared: bool = False  # on a device: the first result carries what `prepare` made
+    host: bool = False  # on a device: each result carries the host's time for a call
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContender:
+    """A candidate as its launch plan, which is replayed: none of its Python runs.
+
+    `prepared` is what its `prepare` made of the case's parameters. `digest`, where given, is that of its
+    verified outputs for the case: other outputs in the timed runs refuse it.
+    """
+
+    plan: LaunchPlan
+    binaries: tuple[Binary, ...]
+    prepared: "tuple[torch.Tensor, ...]"
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EagerContender:
+    """A subgraph run op by op, as torch does."""
+
+    graph: Graph
+
+
+Contender = PlanContender | EagerContender
+
+
+@dataclass(frozen=True, slots=True)
+class TimingJob:
+    """Time contenders side by side (A B B A ...) on one case, whose inputs rotate with others made of it.
+
+    It ends when each median is known to `accuracy` (a share), or after `seconds` of measuring. `deadline` is
+    for the whole job, with compiling, loading and first runs.
+    """
+
+    case: Case
+    contenders: tuple[Contender, ...]
+    chip: Chip
+    precision: Precision
+    seconds: float = 3.0
+    accuracy: float = 0.01
+    seed: int = 0
+    deadline: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimingResult:
+    """One timing a contender, in order; a contender that failed has its status there and spoils no other."""
+
+    timings: tuple[Timing, ...]
+    device: Device
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +244,25 @@ class Backend(ABC):
         """Return one result a case, up to and including the first that failed. Never raises for a
         candidate's fault.
         """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End every child; the object can be used again afterwards."""
+
+
+class Stopwatch(ABC):
+    """Measures time on a device, in processes that hold no candidate's Python."""
+
+    @abstractmethod
+    def time(self, job: TimingJob) -> TimingResult:
+        """Time the contenders of a job in a fresh process. Never raises for a contender's fault.
+
+        Raises `BackendError` with the cure where the device cannot be used.
+        """
+
+    @abstractmethod
+    def rates(self, chip: Chip) -> Rates:
+        """Measure what the device reaches: seconds of work, so keep the result."""
 
     @abstractmethod
     def close(self) -> None:

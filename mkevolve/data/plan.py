@@ -5,6 +5,9 @@ made of it.
 from dataclasses import dataclass
 
 from mkevolve.data.graph import TensorSpec
+from mkevolve.data.ids import content_id
+
+Option = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,26 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class Binary:
+    """What a kernel is loaded from without its source: IR for one chip, and the compiler's options.
+
+    It holds no paths and no line numbers, so that equal kernels have equal ids.
+    """
+
+    ttgir: str
+    options: tuple[tuple[str, Option], ...]
+
+    @property
+    def id(self) -> str:
+        return content_id("b", [self.ttgir, *map(list, self.options)])
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch. `signature` maps each run-time argument to its Triton type with specialisation."""
+    """One kernel launch. `signature` maps each run-time argument to its Triton type with specialisation.
+
+    `binary` is the id of the `Binary`, where the compile job kept it.
+    """
 
     kernel: str
     grid: tuple[int, int, int]
@@ -98,6 +119,7 @@ class Launch:
     casts: tuple[Cast, ...] = ()
     sums: tuple[Sum, ...] = ()
     wraps: tuple[Wrap, ...] = ()
+    binary: str = ""
 
     @property
     def programs(self) -> int:
