@@ -38,7 +38,7 @@ from mkevolve.data.codec import Json, decode, encode
 from mkevolve.data.gates import Gate
 from mkevolve.data.graph import TensorSpec
 from mkevolve.data.measurement import Traffic
-from mkevolve.data.plan import LaunchPlan
+from mkevolve.data.plan import Binary, LaunchPlan
 from mkevolve.data.verdict import Status
 from mkevolve.interfaces import Case, CaseResult, CompileJob, CompileResult
 from mkevolve.interfaces import Order as RunOrder
@@ -166,6 +166,8 @@ def _compile(job: Json, path: Path) -> Iterator[Frame]:
     yield BEGUN
     plans: list[LaunchPlan] = []
     prepared: dict[tuple[TensorSpec, ...], tuple[recorder.Prepared, ...]] = {}
+    kept: dict[str, Binary] = {}
+    keep = kept if asked.keep else None
     try:
         module = load_candidate(path)
         for name, activations, params in asked.variants:
@@ -173,10 +175,11 @@ def _compile(job: Json, path: Path) -> Iterator[Frame]:
                 prepared[params] = recorder.prepare(module, params)
             plans.append(
                 recorder.record(
-                    module, asked.configuration, (name, activations), prepared[params], asked.chip
+                    module, asked.configuration, (name, activations), prepared[params], asked.chip, keep
                 )
             )
-        result = CompileResult(Status.PASSED, plans=tuple(plans))
+        binaries = {b.id: b for b in kept.values()}
+        result = CompileResult(Status.PASSED, plans=tuple(plans), binaries=tuple(binaries.values()))
     except BaseException as error:  # noqa: BLE001 - candidate code
         status, message = blame(error, path)
         if status is Status.COMPILE_ERROR and not message.startswith("line "):

@@ -1,5 +1,6 @@
-"""Beside `seam.py` the only module that touches private Triton names: the launcher that Triton calls on a
-device, and what a process needs so that its forked children launch quickly. Seen to work on Triton 3.6.
+"""Beside `seam.py` and `binary_seam.py` the only module that touches private Triton names: the launcher that
+Triton calls on a device, and what a process needs so that its forked children launch quickly. Seen to work on
+Triton 3.6.
 """
 
 from collections.abc import Callable, Iterator

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mkevolve.backends import seam
+from mkevolve.backends import binary_seam, seam
 from mkevolve.backends.fault import CandidateFault
 from mkevolve.data.candidate import Configuration
 from mkevolve.data.chip import Chip
 from mkevolve.data.graph import TensorSpec
-from mkevolve.data.plan import Buffer, Launch, LaunchPlan, Output, Resources, TensorArg
+from mkevolve.data.plan import Binary, Buffer, Launch, LaunchPlan, Output, Resources, TensorArg
 from mkevolve.data.verdict import Status
 
 # Allocations by ATen name, with where the fill is: None for none, a number, or the name of the argument.
@@ -57,8 +57,9 @@ def record(
     variant: tuple[str, Sequence[TensorSpec]],
     prepared: Sequence[Prepared],
     chip: Chip,
+    keep: dict[str, Binary] | None = None,
 ) -> LaunchPlan:
-    """Return the launch plan of one variant (name, activation specs).
+    """Return the launch plan of one variant (name, activation specs); `keep` takes the binaries it names.
 
     Raises `CandidateFault` where the candidate breaks the kernel contract, does not compile, or asks for more
     than the chip has; other exceptions come out of the candidate's own `run`.
@@ -72,7 +73,7 @@ def record(
     def launched(call: seam.Call) -> None:
         check_limits(call.kernel, call.grid, call.facts.resources, chip)
         if 0 not in call.grid:
-            launches.append(_launch(call, tape))
+            launches.append(_launch(call, tape, _kept(call, chip, keep)))
 
     path = str(module.__file__)
     with torch.no_grad(), tape, seam.intercepted(chip, tape.pointer, launched, path):
@@ -180,7 +181,17 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._bases[identity] = misaligned
 
 
-def _launch(call: seam.Call, tape: _Tape) -> Launch:
+def _kept(call: seam.Call, chip: Chip, keep: dict[str, Binary] | None) -> str:
+    """Id of the binary of a call, which is put among those to keep, by the compiled kernel's hash."""
+    if keep is None:
+        return ""
+    kernel = call.facts.kernel
+    if kernel.hash not in keep:
+        keep[kernel.hash] = binary_seam.kept(kernel, chip)
+    return keep[kernel.hash].id
+
+
+def _launch(call: seam.Call, tape: _Tape, binary: str) -> Launch:
     args: list[TensorArg | bool | int | float | None] = []
     for name, value in call.arguments:
         if isinstance(value, torch.Tensor):
@@ -206,6 +217,7 @@ def _launch(call: seam.Call, tape: _Tape) -> Launch:
         facts.casts,
         facts.sums,
         call.wraps,
+        binary,
     )
 
 

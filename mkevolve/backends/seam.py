@@ -1,4 +1,4 @@
-"""The only module that touches private Triton names: a stub driver for a target chip, the interception of
+"""One of three modules that touch private Triton names: a stub driver for a target chip, the interception of
 launches, and what the compiler's artefacts say.
 
 It works without a GPU: with the stub driver active, `JITFunction.run` in warm-up mode compiles for the target
@@ -75,6 +75,7 @@ class Facts:
     sums: tuple[Sum, ...]
     ir: tuple[Op, ...]
     places: Places
+    kernel: Any  # as Triton compiled it
 
 
 class _StubDriver:
@@ -266,6 +267,7 @@ def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> Facts:
         find_sums(ir, where),
         tuple(ir),
         where,
+        kernel,
     )
 
 
