@@ -22,6 +22,7 @@ from mkevolve.backends import (
     interpreter_ops,
     interpreter_scans,
     interpreter_speed,
+    interpreter_syntax,
     interpreter_types,
     results,
     torch_state,
@@ -54,6 +55,7 @@ def install(sealed: bool = True) -> None:
     interpreter._get_np_dtype = interpreter_types.np_dtype
     interpreter._validate_np_data_size = interpreter_types.fits
     interpreter_libdevice.install()
+    interpreter_syntax.install()
     interpreter.ReduceOps = interpreter_scans.Reduction
     interpreter.ScanOps = interpreter_scans.Scan
     interpreter_launch.install()

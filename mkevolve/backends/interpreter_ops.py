@@ -220,10 +220,11 @@ class Operations(interpreter.InterpreterBuilder):  # type: ignore[misc]
         return interpreter.TensorHandle(rounded(1 / np.sqrt(arg.data), arg.dtype), arg.dtype.scalar)
 
     def create_dot(self, a: Handle, b: Handle, d: Handle, *_precision: object) -> Handle:
+        """In float64, rounded once: a BLAS adds float32 in an order that depends on the place in the block,
+        and two programs that compute the same element would store different bits, which no device does.
+        """
         left, right = (self._operand(h) for h in (a, b))
-        wide = np.float64 if d.data.dtype == np.float64 else np.float32
-        if left.dtype.kind in "iu":
-            wide = d.data.dtype
+        wide = d.data.dtype if left.dtype.kind in "iu" else np.float64
         result = np.matmul(left.astype(wide, copy=False), right.astype(wide, copy=False))
         result = rounded((result + d.data.astype(wide, copy=False)), d.dtype)
         self._count_dot(a, left.shape, right.shape)

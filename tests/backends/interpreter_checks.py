@@ -269,6 +269,100 @@ def check_dot(dtype):
     torch.testing.assert_close(values(call(run, x, y)), want, **close)
 
 
+def check_a_product_does_not_depend_on_the_place_in_the_block():
+    x, y = draw(torch.float32, 32, 32), draw(torch.float32, 32, 32)
+
+    def run(x, y):
+        o = torch.empty_like(x)
+        _dot[(1,)](x, y, o, N=32)
+        return o
+
+    plain = values(call(run, x, y))
+    for shift in (1, 5, 16):
+        same(values(call(run, x.roll(shift, 0), y)), plain.roll(shift, 0))
+        same(values(call(run, x, y.roll(shift, 0))), plain.roll(shift, 1))
+
+
+@triton.jit
+def _logic(x, o, n, OP: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    if OP == "and":
+        r = (v > 0) and (v < 1) and i < n
+    elif OP == "or":
+        r = v > 1 or v < -1 or (OP == "and")
+    elif OP == "not":
+        r = not (v > 0 or OP == "or")
+    elif OP == "scalar":
+        r = (v > 0) and (n > 3 and n != 5)
+    elif OP == "constant":
+        r = OP == "scalar" or (OP == "constant" and v > 0)
+    elif OP == "integer":
+        r = i and n
+    else:
+        r = max(min(v, 0.5), -0.5) == v
+    tl.store(o + i, r)
+
+
+def check_logical_operators_are_of_elements():
+    def run(x, op, n=6):
+        o = torch.empty(8, dtype=torch.bool)
+        _logic[(1,)](x, o, n, OP=op, N=8)
+        return o
+
+    x = torch.tensor([0.5, -0.5, 2.0, -2.0, 0.25, 0.75, 0.5, 3.0])
+    at = torch.arange(8)
+    want = {
+        "and": (x > 0) & (x < 1) & (at < 6),
+        "or": x.abs() > 1,
+        "not": x <= 0,
+        "scalar": x > 0,
+        "constant": x > 0,
+        "integer": at > 0,
+        "most": x.abs() <= 0.5,
+    }
+    for op, expected in want.items():
+        same(values(call(lambda x, op=op: run(x, op), x)), expected)
+
+
+@triton.jit
+def _first(x, o, N: tl.constexpr):
+    i = tl.arange(0, N)
+    _, at = tl.max(tl.load(x + i), 0, return_indices=True)
+    tl.store(o, at)
+    tl.store(o + 1, tl.argmin(tl.load(x + i), 0))
+
+
+def check_equal_elements_give_the_first_index(dtype):
+    def run(x):
+        o = torch.empty(2, dtype=torch.int32)
+        _first[(1,)](x, o, N=16)
+        return o
+
+    for x in (torch.zeros(16), torch.arange(16) % 4, -(torch.arange(16) // 3 % 2)):
+        want = [int(x.argmax()), int(x.argmin())]
+        same(values(call(run, x.to(dtype))), torch.tensor(want, dtype=torch.int32))
+
+
+@triton.jit
+def _both_sides(x, o, n):
+    if n > 100 and tl.load(x + n) > 0:
+        tl.store(o, 1.0)
+    else:
+        tl.store(o, 2.0)
+
+
+def check_both_sides_of_a_condition_are_evaluated():
+    """As they are on a device: what the left side says does not keep a load from happening."""
+
+    def run(x):
+        o = torch.empty_like(x)
+        _both_sides[(1,)](x, o, 50)
+        return o
+
+    assert call(run, torch.zeros(1)).status is Status.OUT_OF_BOUNDS
+
+
 @triton.jit
 def _shapes(x, o, OP: tl.constexpr, N: tl.constexpr):  # noqa: C901 (one kernel, a branch an op)
     i = tl.arange(0, N)
