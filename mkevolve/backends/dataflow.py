@@ -70,6 +70,11 @@ def find_address(functions: list[Op], places: Places) -> tuple[bool, int | None]
     return False, None
 
 
+def find_op(functions: list[Op], places: Places, name: str) -> int | None:
+    """The line of the first operation of this name; None where there is none, or it has no line."""
+    return next((places.line(op.location) for op in _all(functions) if op.name == name), None)
+
+
 def _all(functions: list[Op]) -> list[Op]:
     return [op for function in functions for op in function.walk()]
 

@@ -22,7 +22,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from mkevolve.backends.artefacts import count_instructions, cuda_usage, find_dots, hip_usage
-from mkevolve.backends.dataflow import find_address, find_casts, find_sums
+from mkevolve.backends.dataflow import find_address, find_casts, find_op, find_sums
 from mkevolve.backends.fault import CandidateFault
 from mkevolve.backends.ranges import LIMIT, find_wraps
 from mkevolve.backends.ttir import Op, Places, places, read
@@ -230,12 +230,12 @@ def _call(
 
 def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> Facts:
     source, names = kernel.src, list(fn.arg_names)
+    ir, where = read(kernel.asm["ttir"]), places(kernel.asm["ttir"], path)
     if getattr(kernel.metadata, "global_scratch_size", 0):
         # The interpreter would run it, but on a device the launch asks for an allocator that nobody set.
-        raise CandidateFault(
-            Status.STATIC_ERROR,
-            f"kernel {fn.__name__}: tensor descriptors made on the device need an allocator; use pointers",
-        )
+        at = _at(find_op(ir, where, "tt.make_tensor_descriptor"), fn)
+        message = f"{at}: tensor descriptors made on the device need an allocator; use pointers"
+        raise CandidateFault(Status.STATIC_ERROR, message)
     signature = []
     for index, name in enumerate(names):
         kind = source.signature[name]
@@ -251,11 +251,9 @@ def _facts(fn: JITFunction, kernel: Any, chip: Chip, path: str) -> Facts:
         )
         signature.append((name, kind + marks))
     constants = tuple((names[i[0]], _text(v)) for i, v in source.constants.items() if len(i) == 1)
-    ir, where = read(kernel.asm["ttir"]), places(kernel.asm["ttir"], path)
     addressed, line = find_address(ir, where)
     if addressed:
-        at = f"line {line}" if line else f"kernel {fn.__name__}"
-        message = f"{at}: a pointer is made a number, or a number a pointer; addresses differ at every call"
+        message = f"{_at(line, fn)}: a pointer is made a number, or a number a pointer; addresses differ"
         raise CandidateFault(Status.STATIC_ERROR, message)
     return Facts(
         tuple(signature),
@@ -280,13 +278,18 @@ def _resources(kernel: Any, chip: Chip) -> Resources:
     return Resources(registers, spills, meta.shared, meta.num_warps, meta.num_stages, meta.num_ctas)
 
 
+def _at(line: int | None, fn: JITFunction) -> str:
+    return f"line {line}" if line else f"kernel {fn.__name__}"
+
+
 def _text(value: object) -> str:
     return value.__name__ if isinstance(value, JITFunction) else repr(value)
 
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else ""
+    said = [line.partition("; error")[2].lstrip(" :") for line in lines if "; error" in line]  # by ptxas
+    return " | ".join([*lines[:1], *said[:1]])
 
 
 def _line_in_file(path: str, source: str, line: int) -> int:

@@ -141,7 +141,7 @@ class Expressions:
                 return self._subscript(node, scope)
             case ast.Call():
                 return self._calls.kind(node, scope)
-            case ast.Tuple() | ast.List() | ast.Starred() | ast.Dict():
+            case ast.Tuple() | ast.List() | ast.Set() | ast.Starred() | ast.Dict():
                 return self._container(node, scope)
             case ast.IfExp() | ast.ListComp() | ast.GeneratorExp() | ast.Lambda():
                 return self._scoped(node, scope)
@@ -155,7 +155,7 @@ class Expressions:
             return leaves(tuple(self.kind(p, scope) for p in parts))
         if isinstance(node, ast.Starred):
             return self.kind(node.value, scope)
-        assert isinstance(node, ast.Tuple | ast.List)
+        assert isinstance(node, ast.Tuple | ast.List | ast.Set)
         kinds: list[Shape] = []
         known = True
         for each in node.elts:

@@ -70,8 +70,12 @@ def parse(source: str) -> Source:
         violation = Violation(None, f"not Python: {error}")
         violation.line = getattr(error, "lineno", None)
         raise violation from None
+    asked: set[ast.AST] = set()
     for node in ast.walk(tree):
-        _everywhere(node)
+        if isinstance(node, ast.Compare):
+            asked.update(_asked(node))
+        if node not in asked:
+            _everywhere(node)
     try:
         found = Source(_imports(tree), tunables_of(tree))
     except TunablesFault as fault:
@@ -137,11 +141,17 @@ def _everywhere(node: ast.AST) -> None:
         raise Violation(node, "assigning an attribute: a candidate keeps no state between calls")
 
 
+def _asked(test: ast.Compare) -> list[ast.expr]:
+    """Sets that are only asked whether something is in them: their order is never seen."""
+    pairs = zip(test.ops, test.comparators, strict=True)
+    return [right for op, right in pairs if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.Set)]
+
+
 def _module_level(node: ast.stmt, found: Source) -> None:
     match node:
         case ast.Import() | ast.ImportFrom():
             return
-        case ast.Expr(ast.Constant(str())):
+        case ast.Expr(ast.Constant(str())) | ast.Pass():
             return
         case ast.FunctionDef():
             _define(node, node.name, found)

@@ -103,9 +103,9 @@ def _keywords(run: ast.FunctionDef, positional: list[str], source: Source) -> No
     keywords = {a.arg for a in run.args.kwonlyargs}
     names = {name for name, _ in source.tunables}
     if run.args.defaults:
-        raise Violation(run, "a positional argument of run has a default")
+        raise Violation(run, "a positional argument of run has a default: drop it, every tensor is given")
     for name in sorted(keywords - names):
-        raise Violation(run, f"keyword {name} of run is not in TUNABLES")
+        raise Violation(run, f"keyword {name} of run is not in TUNABLES: put its choices there, or drop it")
     for name in sorted(names - keywords):
         where = "positional: put * before it" if name in positional else "missing"
         raise Violation(run, f"{name} of TUNABLES must be a keyword-only argument of run ({where})")

@@ -298,7 +298,16 @@ def test_device_side_descriptors_are_refused(backend):
     )
     result = compiled(backend, text, [spec(64, 8)])
     assert result.status is Status.STATIC_ERROR, result.message
-    assert "descriptors" in result.message
+    line = text[: text.index("make_tensor_descriptor")].count("\n") + 1
+    assert result.message.startswith(f"line {line}: tensor descriptors"), result.message
+
+
+def test_what_the_assembler_refuses_is_named(backend):
+    text = one(COPY_TIMES.format(2))
+    hints = 'eviction_policy="evict_first", cache_modifier=".cs"'
+    result = compiled(backend, text.replace("* one, mask=i < n", f"* one, mask=i < n, {hints}"), [spec(64, 8)])
+    assert result.status is Status.COMPILE_ERROR, result.message
+    assert "'.cs'" in result.message
 
 
 def test_a_compile_job_has_a_deadline_and_may_crash(backend):

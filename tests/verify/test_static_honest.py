@@ -48,7 +48,7 @@ RUN = {
     "numbers": "e = torch.finfo(x.dtype).max\ne = torch.finfo(torch.float32).eps + torch.iinfo(torch.int32).min\ne = math.log2(math.e) + float('inf') + math.inf",
     "power of two": "B = triton.next_power_of_2(x.shape[-1])\nB = max(16, min(B, 1024))\nw8 = 4 if B < 512 else 8\nb = n.bit_length()",
     "dtype": "d = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype\nf = x.dtype.is_floating_point and x.is_floating_point()\nt = tl.float16 if x.dtype == torch.float16 else tl.float32",
-    "checks": 'assert x.is_contiguous(), "not contiguous"\nassert x.shape == w.shape and x.dtype == w.dtype, f"{x.shape} {w.shape}"\nif x.device != w.device and n < 0:\n    raise ValueError(f"n = {n}")\nassert isinstance(x, torch.Tensor) and isinstance(n, (int, float))',
+    "checks": 'assert x.is_contiguous(), "not contiguous"\nassert x.shape == w.shape and x.dtype == w.dtype, f"{x.shape} {w.shape}"\nif x.device != w.device and n < 0:\n    raise ValueError(f"n = {n}")\nassert isinstance(x, torch.Tensor) and isinstance(n, (int, float))\nassert x.dtype in {torch.float16, torch.float32} and n not in {0, 1}',
     "early return": "if n == 0:\n    return out",
     "branches": "if x.shape[0] > 4:\n    a = x\nelif n > 3:\n    a = w\nelse:\n    a = x.T\nn = n + a.numel()",
     "none": "bias = None\nif n > 3:\n    bias = w\nhas = bias is not None\n_f[(1,)](x, out, n, BLOCK=64, FLAG=has)",
@@ -122,6 +122,7 @@ FILES = {
     "prepare": {"module": "def prepare(w: torch.Tensor):\n    w = w.float().contiguous().t().half()\n    w = torch.nn.functional.pad(w, (0, 3)).to(torch.float16)\n    s = torch.stack([w, w * 2]).sum(0) / torch.sqrt(w + 1e-5)\n    return s"},
     "typing": {"module": "from typing import Optional, Tuple\n\n\ndef g(a: Optional[int], b: Tuple[int, ...]) -> 'Tuple':\n    return a"},
     "warps by size": {"decorators": '@triton.heuristics({"num_warps": lambda args: 4 if args["BLOCK"] < 256 else 8})'},
+    "pass at module level": {"module": "pass"},
     "constants": {"module": "A = 3\nG, H = 3, 1e-5\nB = (A, A + 1)\nC: int = -A\nD = 'text'\nE = None\nF = True"},
 }  # fmt: skip
 
