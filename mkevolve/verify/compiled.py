@@ -47,7 +47,7 @@ def judge_plans(
         if wrong:
             return Verdict(Status.WRONG_OUTPUT, Step.COMPILE, tier, wrong, Evidence(plan.variant))
         if not plan.launches and any(s.numel for s in specs):
-            message = "run launches no kernel"
+            message = "run launches no kernel here: every grid has a 0, or no branch comes to a launch"
             return Verdict(Status.NO_EFFECT, Step.COMPILE, tier, message, Evidence(plan.variant))
         atomic = [s for launch in plan.launches for s in launch.sums if s.what == "atomic addition"]
         if atomic and deterministic:

@@ -1,8 +1,8 @@
 """How a wrong result differs: the share of elements, the first index and the pattern, for people and LLMs.
 
-A pattern is where (`verify/patterns.py`) and what: NaN, infinite, finite where the reference is not, zeros,
-one constant, scale, shift, transposed, displaced, noise. What is read off samples, so that a large tensor
-costs no more than a small one.
+A pattern is where (`verify/patterns.py`) and what: NaN, infinite, finite or a number where the reference is
+not, zeros, one constant, scale, shift, transposed, displaced, noise. What is read off samples, so that a large
+tensor costs no more than a small one.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,10 @@ import torch
 from mkevolve.verify.chunks import chunks
 from mkevolve.verify.patterns import place
 
-_MAXIMUM = " (tl.maximum and tl.minimum drop NaN unless propagate_nan=tl.PropagateNan.ALL)"
+_MAXIMUM = (
+    " (tl.maximum and tl.minimum drop NaN unless propagate_nan=tl.PropagateNan.ALL;"
+    " so do tl.max, tl.argmax and tl.where(x > 0, x, 0))"
+)
 _SAMPLES = 1 << 16  # wrong elements looked at
 _POSITIONS = 4096  # elements compared with those at other places
 
@@ -96,6 +99,8 @@ def _values(output: torch.Tensor, reference: torch.Tensor, wrong: torch.Tensor) 
         return "NaN" if bool(given.isnan().any()) else "infinite"
     if bool((given.isfinite() & ~wanted.isfinite()).all()):
         return f"finite where the reference is not{_MAXIMUM if bool(wanted.isnan().any()) else ''}"
+    if bool((~given.isnan() & wanted.isnan()).all()):
+        return f"a number where the reference is NaN{_MAXIMUM}"
     both = given.isfinite() & wanted.isfinite()
     given, wanted = given[both], wanted[both]
     if given.numel() < 2:

@@ -22,9 +22,9 @@ _OPERATORS = {
     "%": ("*",),
     "&": ("|",),
     "|": ("&",),
-    "+=": ("-=",),
-    "-=": ("+=",),
-    "*=": ("+=",),
+    "+=": ("-=", "="),
+    "-=": ("+=", "="),
+    "*=": ("+=", "="),
 }
 
 
@@ -85,17 +85,26 @@ def _exchanges(token: tokenize.TokenInfo, known: frozenset[str]) -> Iterator[str
     if token.type == tokenize.OP:
         yield from _OPERATORS.get(token.string, ())
     elif token.type == tokenize.NUMBER:
-        yield _digit(token.string)
+        yield from _numbers(token.string)
     elif token.type == tokenize.NAME and token.string in known:
         yield from sorted(n for n in known if _near(token.string, n))
 
 
-def _digit(number: str) -> str:
-    """The number with its first digit other than 0 raised by one (9 becomes 1); 1 for zero."""
-    for at, digit in enumerate(number):
-        if digit in "123456789":
-            return number[:at] + str(int(digit) % 9 + 1) + number[at + 1 :]
-    return "1" + number[1:]
+def _numbers(number: str) -> Iterator[str]:
+    """The number with one digit changed: its first other than 0 by one up (9 to 1) and down, or its exponent.
+
+    Zero becomes one.
+    """
+    head, e, exponent = number.partition("e")
+    at = next((i for i, digit in enumerate(head) if digit in "123456789"), None)
+    if at is None:
+        yield "1" + number[1:]
+        return
+    digit = int(head[at])
+    for new in (digit % 9 + 1, digit - 1):
+        yield head[:at] + str(new) + head[at + 1 :] + e + exponent
+    if e:
+        yield number[:-1] + str((int(number[-1]) + 1) % 10)
 
 
 def _near(one: str, other: str) -> bool:

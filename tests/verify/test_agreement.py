@@ -29,9 +29,12 @@ def start(seed: int) -> subprocess.Popen[str]:
     )
 
 
-def test_runs_side_by_side_agree_in_every_field():
-    running = [start(seed) for seed in range(4)]
-    one, *others = (json.loads(process.communicate()[0]) for process in running)
+def test_ten_processes_agree_in_every_field():
+    found = []
+    for first in (0, 5):  # five at a time, on however few cores: the load is part of the test
+        running = [start(seed) for seed in range(first, first + 5)]
+        found += [json.loads(process.communicate()[0]) for process in running]
+    one, *others = found
     assert len(one) >= len(NAMES) - 1
     for other in others:
         for name, verdict in one.items():

@@ -23,6 +23,17 @@ def test_equal_and_plain_numbers_stay_short():
     assert "first at [0]: nan instead of 1;" in describe(torch.full((3,), torch.nan), reference, wrong).text
 
 
+def test_a_lost_nan_is_named_with_what_loses_it():
+    inf, nan = torch.inf, torch.nan
+    reference = torch.tensor([nan, 1.0, nan])
+    wrong = reference.isnan()
+    finite = describe(torch.tensor([0.0, 1.0, 2.0]), reference, wrong).pattern
+    mixed = describe(torch.tensor([0.0, 1.0, inf]), reference, wrong).pattern
+    assert "finite where the reference is not (tl.maximum" in finite
+    assert "a number where the reference is NaN (tl.maximum" in mixed
+    assert "tl.argmax" in mixed
+
+
 def marked(shape, *indices):
     wrong = torch.zeros(shape, dtype=torch.bool)
     for index in indices:

@@ -35,6 +35,11 @@ TELLING = [
     ("layer_norm_forward", "0.0->1.0: x = tl.load(X + cols, mask=cols < N, other=1.0).to(tl.float32)", WRONG),
     ("layer_norm_forward", "+->-: rstd = 1 / tl.sqrt(tl.sum(square, axis=0) / N - eps)", WRONG),
     ("layer_norm_forward", "0.0->1.0: d = tl.where(cols < N, x - mean, 1.0)", WRONG),
+    (
+        "layer_norm_forward",
+        "1e-5->1e-6: layer_norm_kernel[(M,)](rows, y, weight, bias, rows.stride(0), N, 1e-6, BLOCK=BLOCK)",
+        WRONG,
+    ),
     ("libdevice_asin", "0.9->0.1: x = libdevice.asin(0.1 * libdevice.sin(x))", WRONG),
     ("libdevice_asin", "y_ptr->x_ptr: tl.store(x_ptr + offs, x, mask=mask)", Status.INPUT_WRITTEN),
     ("libdevice_asin", "+->-: tl.store(y_ptr - offs, x, mask=mask)", OUTSIDE),
@@ -59,6 +64,7 @@ TELLING = [
         WRONG,
     ),
     ("grouped_gemm", "<-><=: if tile <= tiles0:", WRONG),
+    ("grouped_gemm", "+=->=: acc = tl.dot(a, b)", WRONG),
     ("persistent_matmul", "%->*: return first_m + (tile * size_m), (tile % in_group) // size_m", WRONG),
     ("persistent_matmul", "BLOCK_N->BLOCK_M: offs_n = pid_n * BLOCK_M + tl.arange(0, BLOCK_N)", WRONG),
     (
@@ -90,8 +96,13 @@ def by_name(stem):
 
 
 def is_located(verdict):
-    """Whether the verdict names a tensor and an index in it, or the line; a whole result where it is that."""
+    """Whether the verdict names a tensor and an index in it, or the line; a whole result where it is that.
+
+    Where every grid became empty there is no element and no line to name.
+    """
     evidence = verdict.evidence
+    if verdict.status is Status.NO_EFFECT and not evidence.compared:
+        return "every grid has a 0" in verdict.message
     if verdict.status is Status.WRONG_OUTPUT:
         return "result" in verdict.message
     if verdict.status is Status.WRONG_VALUE:
