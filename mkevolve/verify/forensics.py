@@ -1,8 +1,8 @@
 """How a wrong result differs: the share of elements, the first index and the pattern, for people and LLMs.
 
 A pattern is where (`verify/patterns.py`) and what: NaN, infinite, finite or a number where the reference is
-not, zeros, one constant, scale, shift, transposed, displaced, noise. What is read off samples, so that a large
-tensor costs no more than a small one.
+not, zeros, one constant, scale, shift, transposed, displaced, noise. What is read off samples, so that a
+large tensor costs no more than a small one.
 """
 
 from dataclasses import dataclass

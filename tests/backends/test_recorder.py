@@ -304,8 +304,8 @@ def test_device_side_descriptors_are_refused(backend):
 
 def test_what_the_assembler_refuses_is_named(backend):
     text = one(COPY_TIMES.format(2))
-    hints = 'eviction_policy="evict_first", cache_modifier=".cs"'
-    result = compiled(backend, text.replace("* one, mask=i < n", f"* one, mask=i < n, {hints}"), [spec(64, 8)])
+    store = '* one, mask=i < n, eviction_policy="evict_first", cache_modifier=".cs"'
+    result = compiled(backend, text.replace("* one, mask=i < n", store), [spec(64, 8)])
     assert result.status is Status.COMPILE_ERROR, result.message
     assert "'.cs'" in result.message
 
