@@ -1,4 +1,4 @@
-"""mean_all: program 0 clears the sum that the others add to, as if it always came first.
+"""histogram: program 0 clears the counts that the others add to, as if it always came first.
 
 Expected: race at order
 Gates: order
@@ -10,14 +10,15 @@ import triton.language as tl
 
 
 @triton.jit
-def _mean(x, o, total, BLOCK: tl.constexpr):
+def _count(x, o, total, CLASSES: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    c = tl.arange(0, CLASSES)
     if tl.program_id(0) == 0:
-        tl.store(o, 0.0)
-    tl.atomic_add(o, tl.sum(tl.load(x + i, mask=i < total, other=0.0), 0) / total)
+        tl.store(o + c, tl.zeros((CLASSES,), o.dtype.element_ty))
+    tl.atomic_add(o + tl.load(x + i, mask=i < total, other=0), 1, mask=i < total)
 
 
 def run(x):
-    out = torch.empty((), device=x.device, dtype=x.dtype)
-    _mean[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    out = torch.empty((8,), device=x.device, dtype=torch.int64)
+    _count[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), CLASSES=8, BLOCK=64)
     return out
